@@ -104,6 +104,8 @@ class Limits:
         if scope["type"] != "http":  # the service speaks plain HTTP only
             await send({"type": "websocket.close", "code": 1008})
             return
+        if scope["method"] == "HEAD":  # as GET, of which the server below sends no body
+            scope = {**scope, "method": "GET"}
         observed = Observed(scope)
         send = self._with_headers(observed.sending(send))
         try:
@@ -128,7 +130,7 @@ class Limits:
             raise Refused(414, "the address is longer than any that this service gives out.")
         self.rate.charge(visitor)
         async with self.places.of(visitor):
-            if scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            if scope["method"] in ("GET", "OPTIONS"):
                 await self.app(scope, receive, send)
                 return
             path, length = scope["path"], _length(headers)

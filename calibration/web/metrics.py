@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, g
 from starlette.types import Message, Scope, Send
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"  # where several workers count together; read when this module is imported
-KNOWN_METHODS = {"GET", "HEAD", "POST", "OPTIONS"}
+KNOWN_METHODS = {"GET", "POST", "OPTIONS"}
 access = logging.getLogger("databound.access")
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _requests = Counter("databound_requests", "Requests answered.", ["route", "method", "status"])

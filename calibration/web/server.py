@@ -142,7 +142,8 @@ def _in_a_sentence(error: RequestValidationError) -> tuple[str, str | None]:
     if found[0]["type"] == "json_invalid":
         return _SAID[422], None
     if not place:
-        return 'the body must be a JSON object such as {"ud": "250M", "flops": "5e18"}.', None
+        such = '{"ud": "250M", "flops": "5e18"}'
+        return f"the body must be a JSON object such as {such}, sent as Content-Type: application/json.", None
     name = place[0][:60]
     here = [one for one in found if name in map(str, one["loc"])]
     if here[0]["type"] == "missing":

@@ -123,6 +123,21 @@ def test_other_places_and_methods(server: Address) -> None:
     assert ask(server, "/healthz").json() == {"status": "ok"}
 
 
+def test_what_can_be_had_can_be_asked_for_its_head(server: Address) -> None:
+    """Load balancers and previews of links ask so."""
+    for path in ("/", "/healthz", "/static/page.css", "/v1/calibrations", "/nothing"):
+        head, whole = ask(server, path, method="HEAD"), ask(server, path)
+        assert (head.status, head.body) == (whole.status, b"")
+        assert head.headers["content-length"] == whole.headers["content-length"]
+
+
+def test_json_that_is_not_called_so_is_told_how_to_be(server: Address) -> None:
+    """As `curl -d` sends it."""
+    reply = ask(server, "/v1/plan", b'{"ud": "250M", "flops": "5e18"}')
+    assert reply.status == 422
+    assert reply.json()["detail"].endswith("sent as Content-Type: application/json.")
+
+
 # -- calibrations
 
 
