@@ -130,10 +130,10 @@ class Limits:
             raise Refused(414, "the address is longer than any that this service gives out.")
         self.rate.charge(visitor)
         async with self.places.of(visitor):
+            path, length = scope["path"], _length(headers)
             if scope["method"] in ("GET", "OPTIONS"):
                 await self.app(scope, receive, send)
                 return
-            path, length = scope["path"], _length(headers)
             self._check_size(visitor, path, length)
             with self.bodies.held(visitor, length):
                 body = await _whole(receive, length)
@@ -304,7 +304,8 @@ def _check_values(body: bytes) -> None:
 
 
 def _length(headers: dict[str, str]) -> int:
-    given = headers.get("content-length", "" if "transfer-encoding" in headers else "0")
+    """Of a body in one piece. Where two lengths are told, a proxy might see another request here."""
+    given = "" if "transfer-encoding" in headers else headers.get("content-length", "0")
     if not (given.isascii() and given.isdigit()):
         raise Refused(411, "the length of the request must be given.")
     return int(given)

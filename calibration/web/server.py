@@ -251,6 +251,12 @@ class Impatient(H11Protocol):
         if self.conn.their_state in (h11.DONE, h11.MUST_CLOSE, h11.CLOSED):
             self._arrived()
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY:  # a request that came along with the last one, in part
+            self._unset_keepalive_if_required()
+            self._expect()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._arrived()
         self.resume_writing()

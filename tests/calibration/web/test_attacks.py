@@ -228,6 +228,8 @@ def test_sizes_are_limited_before_anything_is_read(attacked: Address) -> None:
         (b"POST /page/answer HTTP/1.1\r\nContent-Length: 70000\r\n", b"413"),
         (b"PUT /nothing HTTP/1.1\r\nContent-Length: 70000\r\n", b"413"),
         (b"POST /v1/fit HTTP/1.1\r\nTransfer-Encoding: chunked\r\n", b"411"),
+        (b"POST /v1/plan HTTP/1.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n", b"411"),
+        (b"GET /healthz HTTP/1.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n", b"411"),
         (b"POST /v1/fit HTTP/1.1\r\nContent-Length: -1\r\n", b"400"),
         (b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\n", b"414"),
         (b"nonsense\r\n", b"400"),
@@ -384,6 +386,7 @@ def test_fifty_hostile_calibrations() -> None:
 def test_slow_and_silent_connections_take_no_place_of_others() -> None:
     """One address opens as many as it can, and says nothing, or half a request."""
     half = b"POST /v1/fit HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf"
+    after_another = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" + half
     halves = (b"", b"GET / HTTP/1.1\r\nHost:", half)
     with ExitStack() as stack, serving() as address:
         place = ("127.0.0.1", int(address.rsplit(":", 1)[1]))
@@ -401,6 +404,10 @@ def test_slow_and_silent_connections_take_no_place_of_others() -> None:
         late = [connection.recv(4096) for connection in opened[:3]]  # closed, with a word, when time is up
         assert time.monotonic() - start < PATIENCE
         assert all(told.startswith(b"HTTP/1.1 408") or told == b"" for told in late)
+        with socket.create_connection(place, timeout=PATIENCE) as connection:
+            connection.sendall(after_another)
+            while connection.recv(4096):
+                pass
 
 
 def test_answers_that_are_not_read_are_given_up(attacked: Address) -> None:
