@@ -102,7 +102,8 @@ def _bill(c: Cost, title: str) -> str:
     hours = _data("gpu_hours", c.gpu_hours, figure(c.gpu_hours))
     where = f'<div class="interval">{escape(duration(c.hours * 3600))} on {c.gpus} × {escape(c.gpu)}</div>'
     below = f'<div class="below">{hours} GPU-hours, {c.mfu:.0%} MFU</div>'
-    bill = _data("usd", c.usd, dollars(c.usd).removeprefix("about "))
+    short_bill = dollars(c.usd).removeprefix("about ").replace("less than a cent", "< $0.01")
+    bill = _data("usd", c.usd, short_bill)
     shown = f'<div class="label">{title}</div><div class="figure">{bill}</div>'
     return f'<div class="tile">{shown}{where}{below}</div>'
 

@@ -80,8 +80,7 @@ class Store:
             os.utime(path)  # what is used stays longest
         except OSError:
             raise InvalidInput(
-                "is one that somebody uploaded or fitted and that is no longer here: upload it again, or "
-                "give it itself.",
+                "is one that somebody uploaded or fitted and that is no longer here: bring its file again.",
                 field="calibration",
             ) from None
         return self._keep(name, Calibration.model_validate_json(text), text)
