@@ -103,13 +103,15 @@ def _failure(error: BaseException) -> dict[str, Any]:
 
 def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     """What a run table holds, one line per weight decay, and which laws it cannot determine."""
+    from calibration.fitting.runs.recipes import comparable_runs
     from calibration.fitting.runs.tables import warnings_of
 
     names = _names(request)
     try:
-        runs = _runs(request)
+        every = _runs(request)
     except InvalidInput as error:  # the visitor may say which column is which
         return {"names": names, **_failure(error)}
+    runs = comparable_runs(every)
 
     def span(values: Any, show: Any) -> str:
         low, high = show(float(values.min())), show(float(values.max()))
@@ -130,7 +132,7 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     return {
         "rows": rows,
         "names": names,
-        "preview": [[_cell(row[name]) for name in PREVIEWED] for _, row in runs.head(5).iterrows()],
+        "preview": [[_cell(row[name]) for name in PREVIEWED] for _, row in every.head(5).iterrows()],
         "notes": [note.text for note in warnings_of(runs, "‹{}›".format)],
         "runs": len(runs),
         "not_identified": _unidentified(runs),
@@ -195,13 +197,16 @@ def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     """Fit the laws, with what the shipped calibrations make believe before the runs: the calibration, its
     report and the sections of it that a page shows at once, and what was noticed when the runs were read.
     """
-    from calibration.fitting.runs.tables import warnings_of
+    from calibration.fitting.runs.recipes import comparable_runs
+    from calibration.fitting.runs.tables import Origin, warnings_of
     from calibration.reports.report import Subject, fit_quality, predictions, report
+    from calibration.studies.fit import Source
     from calibration.studies.fit import fit as fit_runs
 
-    runs = _runs(request)
+    every = _runs(request)
+    runs = comparable_runs(every)
     found = fit_runs(
-        runs,
+        Source(runs, Origin(), every),
         bootstrap=request["refits"],
         name=request["name"],
         title=request["name"],

@@ -224,6 +224,27 @@ def test_a_crashed_run_is_left_out_when_asked_and_said(server: Address, runs: pd
     assert any("left out" in warning and "crashed" in warning for warning in fitted["warnings"])
 
 
+def test_of_several_learning_rates_the_best_are_taken_and_that_is_said(
+    server: Address, runs: pd.DataFrame
+) -> None:
+    rates = {3e-4: 1.02, 1e-3: 1.0, 3e-3: 1.03}
+    swept = [
+        runs.head(20).assign(
+            run=[f"{run}-{rate}" for run in runs["run"].head(20)],
+            learning_rate=rate,
+            loss=runs["loss"] * worse,
+        )
+        for rate, worse in rates.items()
+    ]
+    table = pd.concat(swept).to_csv(index=False).encode()
+    for path in ("/v1/check", "/v1/fit?refits=0"):
+        found = ask(server, path, table).json()
+        assert found["runs"] == 20
+        (said,) = [warning for warning in found["warnings"] if "tuned envelope" in warning]
+        assert "learning rate (0.0003 to 0.003)" in said
+        assert "20 of 60 runs" in said
+
+
 def test_a_broken_table_is_explained_row_by_row(server: Address) -> None:
     table = b"run,params,unique_tokens,epochs,weight_decay,loss\na,15M,50M,1,0.1,4.2\nb,=1+1,50M,1,0.1,-3\n"
     for path in ("/v1/check", "/v1/fit"):
