@@ -46,16 +46,14 @@ def loss_against_compute(found: Answer) -> Figure:
     settings = [s for s in found.calibration.settings if s.has(p.law)]
     if all(s.weight_decay != p.weight_decay for s in settings):  # the plan's own, between those calibrated
         settings.append(found.calibration.setting(p.weight_decay))
-    curves = [
-        _Curve(s, series(i), flops, _best(s, p, flops, limits(found.choices))) for i, s in enumerate(settings)
-    ]
+    curves = _curves(found, settings, flops)
     figure = drawing.empty("compute (FLOPs)", "best loss (nats per token)")
     lowest = min(float(np.nanmin(curve.best.loss)) for curve in curves)
     low = float(_STEP * np.floor((min(lowest, p.loss) - 0.04) / _STEP))
     high = float(_STEP * np.ceil((p.loss + _ABOVE) / _STEP))
     given = bool(found.choices.weight_decay)
-    _beyond(figure, p, flops, [c for c in curves if not given or c.setting.weight_decay == p.weight_decay])
     own = next(curve for curve in curves if curve.setting.weight_decay == p.weight_decay)
+    _beyond(figure, p, flops, [own] if given else curves)
     if found.pinned is not None:
         _ghost(figure, found.pinned, flops)
     for curve in curves:
@@ -68,12 +66,18 @@ def loss_against_compute(found: Answer) -> Figure:
     figure.axis("yaxis", range=[low, high])
     if found.choices.compute != IN_LOSS:
         figure.layout["meta"] = {"field": "flops", "at": p.flops}  # what page.js drags
-        figure.drew.add("budget")
-    if p.crossover_flops is not None:
-        figure.drew.add("crossing")
-    if found.choices.epochs == WHOLE:
-        figure.drew.add("kinks")
+    drew = {
+        "budget": found.choices.compute != IN_LOSS,
+        "crossing": p.crossover_flops is not None,
+        "kinks": found.choices.epochs == WHOLE,
+    }
+    figure.drew |= {what for what, is_there in drew.items() if is_there}
     return figure
+
+
+def _curves(found: Answer, settings: list[Setting], flops: np.ndarray) -> list[_Curve]:
+    asked = limits(found.choices)
+    return [_Curve(s, series(i), flops, _best(s, found.plan, flops, asked)) for i, s in enumerate(settings)]
 
 
 def _best(setting: Setting, p: Plan, flops: np.ndarray, within: Limits) -> Point:

@@ -301,14 +301,8 @@ def _missing_columns(raw: RawTable, decay: float | None) -> list[Problem]:
     """Columns that nothing replaces, unless it was said already why they cannot be guessed."""
     names = [str(column) for column in raw.cells.columns]
     there = {*names, *(problem.column for problem in raw.ragged if problem.row == WHOLE_TABLE)}
-    needed = [column for column in ("params", "loss") if column not in there]
-    found = [column for column in TOKENS if column in there]
-    if len(found) < 2 and "unique_tokens" not in found:
-        needed.insert(1 if "params" in needed else 0, "unique_tokens")
-    if not set(found) & {"tokens", "epochs"}:
-        needed.append("epochs (or tokens)")
     problems = []
-    if needed:
+    if needed := _needed(there):
         missing, column = " and no column ".join(needed), needed[0].split()[0]
         own = listed([name for name in names if raw.taken.get(name, name) == name])
         text = f"{raw.name} has no column {missing}; it has {own}; {_hint(names, column)}"
@@ -317,6 +311,19 @@ def _missing_columns(raw: RawTable, decay: float | None) -> list[Problem]:
         text = f"{raw.name} has no column weight_decay; add it, or say which one all runs used"
         problems.append(Problem(WHOLE_TABLE, "weight_decay", "", f"{text}: ‹weight_decay› 0.1"))
     return problems
+
+
+def _needed(there: set[str]) -> list[str]:
+    """What is lacking: of unique tokens, tokens and epochs two are enough."""
+    found = there & {*TOKENS}
+    enough = len(found) > 1 or "unique_tokens" in found
+    lacking = {
+        "params": "params" not in there,
+        "unique_tokens": not enough,
+        "loss": "loss" not in there,
+        "epochs (or tokens)": not found & {"tokens", "epochs"},
+    }
+    return [column for column, is_lacking in lacking.items() if is_lacking]
 
 
 def _hint(names: Sequence[str], needed: str) -> str:
