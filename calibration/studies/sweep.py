@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from calibration.studies.directory import GRID, StudyDirectory, adopt, damaged, prepare, unfinished
@@ -76,6 +78,18 @@ class _Driver:
     signs: dict[str, tuple[object, float]] = field(default_factory=dict)  # the last, and when it was seen
     looked: float = field(default_factory=time.monotonic)
 
+    @cached_property
+    def worth_compiling(self) -> set[int]:
+        """Sizes of which all runs together earn back what compiling a model for a CPU takes: it is compiled
+        once for all of them.
+        """
+        from trainer.run.device import COMPILE_PAYS
+
+        work: Counter[int] = Counter()
+        for run in self.progress.runs:
+            work[run.params] += int(run.flops)
+        return {size for size, flops in work.items() if flops >= COMPILE_PAYS}
+
     def start(self, data: Path) -> None:
         for run in self.progress.take(self.engine.room()):
             if not unfinished(self.directory, [run]):  # another sweep has finished it meanwhile
@@ -83,8 +97,9 @@ class _Driver:
                 continue
             part, directory = self.part(run), self.directory
             values = run.config.model_dump(mode="json", exclude_unset=True)
-            # Paths absolute, token files of the study, models compiled unless the recipe says otherwise.
-            values |= {"cache": str(directory.tokens.absolute()), "compile": values.get("compile", "on")}
+            # Paths absolute, token files of the study, models compiled as it pays unless the recipe says so.
+            compiled = values.get("compile", "on" if run.params in self.worth_compiling else "auto")
+            values |= {"cache": str(directory.tokens.absolute()), "compile": compiled}
             if trunk := self._trunk(run):
                 values |= {"trunk": str(trunk.absolute())}
             folder, tokens = directory.run_folder(run.name, part), str(data.absolute())
