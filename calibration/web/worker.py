@@ -119,7 +119,7 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
 
     rows = [
         [
-            str(float(decay)),
+            str(float(here["weight_decay"].iloc[0])),
             f"{len(here):,}",
             f"{int((here['epochs'] <= 1).sum()):,}",
             span(here["params"], short),
@@ -127,7 +127,7 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
             f"{here['epochs'].max():g}",
             span(here["loss"], "{:.3f}".format),
         ]
-        for decay, here in runs.groupby("weight_decay")
+        for _, here in runs.groupby("weight_decay")
     ]
     return {
         "rows": rows,

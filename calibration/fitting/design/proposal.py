@@ -198,12 +198,12 @@ def _by_the_rule(found: Design, runs: pd.DataFrame | None) -> Design:
     """
     if runs is None or "tuned_weight_decay" not in runs:
         return found
-    rates, batch = runs["learning_rate"].mode() if "learning_rate" in runs else (), found.batch_tokens
-    proposed = []
+    rates = runs["learning_rate"].mode().tolist() if "learning_rate" in runs else []
+    proposed, batch = [], found.batch_tokens
     for run in found.runs:
         decay = None
-        if batch is not None and len(rates):
-            tuned = tuned_weight_decay(run.params, run.unique_tokens, float(rates[0]), batch)
+        if batch is not None and rates:
+            tuned = tuned_weight_decay(run.params, run.unique_tokens, rates[0], batch)
             decay = within_factor(tuned).weight_decay
         proposed.append(dataclasses.replace(run, weight_decay=decay))
     return dataclasses.replace(found, tuned=True, runs=tuple(proposed))

@@ -209,6 +209,28 @@ def test_the_longest_run_is_next_also_after_failures(tiny: Study, folder: StudyD
     assert order == sorted(order, reverse=True)
 
 
+def test_a_size_is_compiled_where_all_its_runs_earn_that_back(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study.write_text(study.read_text().replace('compile = "off"\n', ""))
+    plan = load(study)
+    work = Counter[int]()
+    for run in plan.runs:
+        work[run.params] += int(run.flops)
+    small, large = sorted(work, key=lambda size: work[size])[:: len(work) - 1]
+    monkeypatch.setattr("trainer.run.device.COMPILE_PAYS", work[large])
+    asked: dict[int, set[str]] = {}
+
+    def notes(task: Task, node: str) -> Outcome:
+        asked.setdefault(next(run.params for run in plan.runs if run.name == task.name), set()).add(
+            task.config["compile"]
+        )
+        return Outcome(task.name, "refused", "enough is known")
+
+    sweep(plan.runs, begin(plan, tmp_path / "out"), Nodes(one=notes))
+    assert (asked[small], asked[large]) == ({"auto"}, {"on"})
+
+
 def test_the_cost_of_a_run_does_not_grow_with_their_number(study: Path, tmp_path: Path) -> None:
     """A thousand runs through the driver; if each were compared with all others, this would take minutes."""
     seeds = ", ".join(map(str, range(250)))
