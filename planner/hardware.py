@@ -414,8 +414,12 @@ class Memory(TrainingMemory):
 
     def trainable_on(self, devices: int) -> bool:
         """Sharded over so many, with fewer sequences at a time where it must be."""
-        sharded = (self.weights + self.gradients + self.optimizer) / devices + self.one_sequence
-        return self.fits_one_device or sharded <= _USABLE * self.device_memory
+        return self.fits_one_device or self.sequences_on(devices) >= 1
+
+    def sequences_on(self, devices: int) -> int:
+        """How many sequences at a time there is room for, sharded over so many."""
+        sharded = (self.weights + self.gradients + self.optimizer) / devices
+        return int(max(_USABLE * self.device_memory - sharded, 0.0) // self.one_sequence)
 
 
 class Cost(BaseModel):
@@ -440,6 +444,9 @@ class Cost(BaseModel):
         needed, one = self.memory.devices_needed, with_article(self.gpu)
         if self.memory.fits_one_device:
             return f"fits on one {card}"
+        if (few := self.memory.sequences_on(self.gpus)) and not 0 < needed <= self.gpus:
+            where = f"one {card}" if self.gpus == 1 else f"your {self.gpus} when sharded,"
+            return f"fits on {where} with {few} sequence{'s' if few > 1 else ''} at a time"
         if self.memory.one_sequence >= _USABLE * self.memory.device_memory:
             return f"does not fit on {one}, not even sharded with one sequence at a time"
         if not needed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -193,5 +194,11 @@ def test_a_plan_fits_on_the_gpus_that_it_is_for() -> None:
     assert p.cost.memory is not None
     assert p.cost.memory.trainable_on(1)
     assert "no larger model fits on your GPUs" in p.budget
+    for gpus in (1, 4):
+        held = plan("4B", gpu="RTX-4090", gpus=gpus, hours="1 month")
+        assert "no larger model fits on your GPUs" in held.budget
+        assert held.cost is not None
+        assert held.cost.fits("RTX-4090").startswith(f"fits on {'one' if gpus == 1 else 'your 4'}")
+        assert not re.search("does not fit|more than your", f"{held} {held.why()}")
     many = plan("1B", gpu="H100", gpus=64, hours=2)
     assert any(one.code == "small_batch_per_gpu" for one in many.warnings)
