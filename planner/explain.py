@@ -30,7 +30,7 @@ from planner.inputs import (
 )
 from planner.inputs import epochs as in_epochs
 from planner.inputs import size as in_bytes
-from planner.weight_decay_rule import FACTOR, LABS
+from planner.weight_decay_rule import LABS
 
 if TYPE_CHECKING:
     from planner.calibration import Recipe
@@ -803,9 +803,7 @@ def _weight_decay_reasons(p: Plan, facts: Facts, *, compared: bool) -> dict[str,
             said["best_weight_decay"] = f"{given.capitalize()} is the best of all for this budget, {worth}."
         if (own := advice.own_recipe) is not None:
             recipe = f"learning rate {own.learning_rate:g}, {own.batch_tokens:,.0f} tokens a step"
-            source = (
-                f"a rule from {LABS} labs, within a factor of {FACTOR:g} in nine of ten cells that show it"
-            )
+            source = f"a rule from {LABS} labs, which held nine of ten cells of labs it had not seen"
             said["own_recipe"] = (
                 f"In your recipe ({recipe}) tuning is expected to find {_range(own)}: {source}."
             )

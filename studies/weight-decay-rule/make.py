@@ -285,16 +285,17 @@ def chosen(board: pd.DataFrame) -> str:
     return str(best.rule)
 
 
-def spread(at: pd.DataFrame, rule: Rule) -> float:
-    """The factor that holds 90% of the determined cells of left-out labs, every lab weighted alike; rounded
-    up to half a unit, at least 2.
-    """
-    tried = pd.concat([one for _, one in left_out(rule, at)])
-    tried = tried[tried.determined]
-    weights = 1 / tried.groupby("lab").low.transform("size")
-    order = np.argsort(tried.error.abs().to_numpy())
-    along = np.cumsum(weights.to_numpy()[order]) / weights.sum()
-    factor = np.exp(tried.error.abs().to_numpy()[order][np.searchsorted(along, 0.9)])
+def unseen(at: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Each lab with the rule that was chosen and fitted without it, as for a lab that nobody has seen."""
+    for lab in at.lab.unique():
+        own, others = at[at.lab == lab], at[at.lab != lab]
+        name = chosen(leaderboard(others))
+        yield lab, name, own.assign(error=errors(RULES[name], fit(RULES[name], others), own))
+
+
+def spread(tried: pd.DataFrame) -> float:
+    """The factor that holds 90% of determined cells, rounded up to half a unit, at least 2."""
+    factor = np.exp(np.quantile(tried[tried.determined].error.abs(), 0.9, method="higher"))
     return float(max(2.0, np.ceil(2 * factor) / 2))
 
 
@@ -321,6 +322,19 @@ def counted(at: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {"lab": found.index, "determined": found["sum"], "bounds": found["size"] - found["sum"]}
     )
+
+
+def held_unseen(without: list[tuple[str, str, pd.DataFrame]]) -> pd.DataFrame:
+    """Of every lab's cells, the share within a factor by the rule that was chosen without it."""
+    rows, factors = [], (2.0, 2.5, 3.0, 4.0)
+    for lab, name, tried in without:
+        for what, cells_ in (("determined", tried[tried.determined]), ("bounds", tried[~tried.determined])):
+            if len(cells_):
+                shares = {f"{factor:g}": held(cells_.error, factor) for factor in factors}
+                rows.append({"lab": lab, "rule": name, "cells": f"{len(cells_)} {what}"} | shares)
+    every = pd.concat([tried[tried.determined] for _, _, tried in without])
+    shares = {f"{factor:g}": held(every.error, factor) for factor in factors}
+    return pd.DataFrame([*rows, {"lab": "all", "rule": "", "cells": f"{len(every)} determined"} | shares])
 
 
 def shipped(at: pd.DataFrame) -> np.ndarray:
@@ -384,7 +398,10 @@ def main() -> None:
             best = chosen(board)
     rule = RULES[best]
     c, ln_k = fit(rule, repeated)
-    print(f"Chosen: {best}; c = {np.exp(c):.3f}, k = {np.exp(ln_k):.2f}, factor {spread(repeated, rule):g}\n")
+    without = list(unseen(repeated))
+    factor = spread(pd.concat([tried for _, _, tried in without]))
+    print(f"Chosen: {best}; c = {np.exp(c):.3f}, k = {np.exp(ln_k):.2f}, factor {factor:g}\n")
+    print("Labs left out of the choice as well:\n", table(held_unseen(without)), "", sep="\n")
     print("Determined cells:\n", table(determined_cells(repeated, rule), **CELL_FORMATS), "", sep="\n")
     off = np.log(shipped(single) / single.low)
     print(f"Single epochs: {held(off):.2f} of {len(single)} determined cells within a factor of two\n")

@@ -214,7 +214,7 @@ def test_members_stand_next_to_one_model() -> None:
 
 def test_what_was_tuned_elsewhere_is_in_the_row() -> None:
     p = plan("250M", 5e18)
-    assert row(p, "weight decay").endswith("; tuned elsewhere 1.6 to 6.2")
+    assert row(p, "weight decay").endswith("; tuned elsewhere 1 to 9.3")
     assert "elsewhere" not in row(p, "weight decay", brief=True)
     left = printed("--ud", "180M", "--gpu", "8xH100", "--hours", "20")
     assert left.endswith("uses of the rest: docs/what-else-buys-data.md")
