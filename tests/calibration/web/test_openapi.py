@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from calibration.web.calls import CALLS
 from tests.calibration.web.conftest import serving
 
 pytest.importorskip("fastapi")
@@ -21,3 +22,4 @@ def test_the_description_holds() -> None:
         told = run(address, 120)
     assert told.total() >= 100
     assert {status for _, status in told} >= {200, 422}
+    assert {f"POST /v1/{call}" for call in CALLS} <= {route for route, status in told if status == 200}
