@@ -272,4 +272,5 @@ def _sign(trace: dict[str, Any]) -> str:
     else:
         faint = ' fill-opacity=".35"' if marker["symbol"] == "square" else ""
         drawn = f'<g style="fill: {spelled(marker["color"])}"{faint}>{_SHAPES[marker["symbol"]]}</g>'
-    return f'<svg width="28" height="14" viewBox="0 0 28 14" aria-hidden="true">{drawn}</svg>'
+    left, wide = (0, 28) if drawn.startswith("<path") else (6, 16)
+    return f'<svg width="{wide}" height="14" viewBox="{left} 0 {wide} 14" aria-hidden="true">{drawn}</svg>'
