@@ -75,6 +75,8 @@ def faults(asked: Asked) -> list[str]:
         found.append("ten times the largest")
     if p.cost is not None and p.cost.memory is not None and not p.cost.memory.trainable_on(asked.gpus):
         found.append("does not fit")
+    if "more than your" in text:
+        found.append("says that it does not fit")
     if len(text.splitlines()) > MOST_LINES:
         found.append("long")
     return found
