@@ -110,7 +110,7 @@ def train(
                 run = _Run(config, folder, architecture, execution, found_data, batches, world)
                 run.remarks, run.starts = [*remarks, *passed_over], starts
                 run.start(found)
-                return run.until_done(progress, should_stop, during_steps or nullcontext())
+                return run.until_done(progress, should_stop, during_steps)
 
 
 def _same_tokens(data: tokens.TokenSet, world: distributed.World) -> None:
@@ -234,13 +234,13 @@ class _Run:
             self._restore(found)
 
     def until_done(
-        self, progress: bool, should_stop: Callable[[], bool], during_steps: AbstractContextManager[Any]
+        self, progress: bool, should_stop: Callable[[], bool], during: AbstractContextManager[Any] | None
     ) -> RunResult:
         """Train the remaining steps, validate, and write the result."""
         try:
             if self.world.first:
                 self._open(progress)
-            with during_steps:
+            with during or nullcontext():
                 self._steps(should_stop)
             return self._finish()
         except Exception as error:
