@@ -64,15 +64,20 @@ def loss_against_compute(found: Answer) -> Figure:
     _here(figure, p, own, high)
     drawing.log_axis(figure, "xaxis", flops, scientific, digits=1)
     figure.axis("yaxis", range=[low, high])
-    if found.choices.compute != IN_LOSS:
-        figure.layout["meta"] = {"field": "flops", "at": p.flops}  # what page.js drags
-    drew = {
-        "budget": found.choices.compute != IN_LOSS,
-        "crossing": p.crossover_flops is not None,
-        "kinks": found.choices.epochs == WHOLE,
-    }
-    figure.drew |= {what for what, is_there in drew.items() if is_there}
+    _tell(figure, found, flops)
     return figure
+
+
+def _tell(figure: Figure, found: Answer, flops: np.ndarray) -> None:
+    """Which line can be dragged, and which signs the caption explains."""
+    if found.choices.compute != IN_LOSS:
+        figure.layout["meta"] = {"field": "flops", "at": found.plan.flops}  # what page.js drags
+        figure.drew.add("budget")
+    crossing = found.plan.crossover_flops
+    if crossing is not None and flops[0] <= crossing < flops[-1]:
+        figure.drew.add("crossing")
+    if found.choices.epochs == WHOLE:
+        figure.drew.add("kinks")
 
 
 def _curves(found: Answer, settings: list[Setting], flops: np.ndarray) -> list[_Curve]:

@@ -111,7 +111,7 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
         every = _runs(request)
     except InvalidInput as error:  # the visitor may say which column is which
         return {"names": names, **_failure(error)}
-    runs = comparable_runs(every)
+    runs: Any = comparable_runs(every)
 
     def span(values: Any, show: Any) -> str:
         low, high = show(float(values.min())), show(float(values.max()))

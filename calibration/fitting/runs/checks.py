@@ -304,13 +304,17 @@ def _missing_columns(raw: RawTable, decay: float | None) -> list[Problem]:
     problems = []
     if needed := _needed(there):
         missing, column = " and no column ".join(needed), needed[0].split()[0]
-        own = listed([name for name in names if raw.taken.get(name, name) == name])
-        text = f"{raw.name} has no column {missing}; it has {own}; {_hint(names, column)}"
+        text = f"{raw.name} has no column {missing}; it has {listed(_own(raw))}; {_hint(names, column)}"
         problems.append(Problem(WHOLE_TABLE, column, "", text))
     if "weight_decay" not in there and decay is None:
         text = f"{raw.name} has no column weight_decay; add it, or say which one all runs used"
         problems.append(Problem(WHOLE_TABLE, "weight_decay", "", f"{text}: ‹weight_decay› 0.1"))
     return problems
+
+
+def _own(raw: RawTable) -> list[str]:
+    """The columns that the table had before ours were taken from them."""
+    return [name for name in map(str, raw.cells.columns) if raw.taken.get(name, name) == name]
 
 
 def _needed(there: set[str]) -> list[str]:
