@@ -301,7 +301,7 @@ def _spare_in_words(p: Plan, facts: Facts) -> str:
         takes = duration(bill.hours * 3600 * spare.total_flops / p.spent_flops)
     between = f"{spare.level:.0%}: {spare.loss_low:.2f} to {spare.loss_high:.2f}"
     several = f"{spare.members} models of {_trained(spare)}, averaged"
-    return f" {several}, may reach {spare.loss:.2f} ({between}) in {takes}: --members auto."
+    return f" {several}, may reach {spare.loss:.2f} ({between}) in {takes} (--members auto)."
 
 
 def hardly_shown(setting: Setting, point: Point) -> str | None:

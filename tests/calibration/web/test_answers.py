@@ -326,8 +326,8 @@ def test_hardware_that_nobody_named_is_only_an_example_of_the_cost() -> None:
 
 
 def test_options_of_a_shell_are_fields_of_the_page() -> None:
-    said = markup.in_fields("The rest, as 8 models, may reach 2.9 in 3 days: --members auto.")
-    assert said == "The rest, as 8 models, may reach 2.9 in 3 days: Members: auto."
+    said = markup.in_fields("The rest, as 8 models, may reach 2.9 in 3 days (--members auto).")
+    assert said == "The rest, as 8 models, may reach 2.9 in 3 days (Members: auto)."
     assert markup.in_fields("--serve-tokens 1T") == "Tokens to serve: 1T"
 
 
