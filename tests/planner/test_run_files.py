@@ -89,7 +89,7 @@ def test_a_learning_rate_of_ones_own_is_what_is_shown_and_what_is_run(tmp_path: 
     assert "learning rate 0.003, batches of 4,096 tokens (calibrated: 0.01, 512); AdamW" in said
     run = RunConfig.from_toml(target)
     assert (run.learning_rate, run.batch_size, run.sequence_length) == (0.003, 32, 128)
-    assert f"weight decay {run.weight_decay:g} (0.75 to 3; 1.1 as calibrated)" in said
+    assert f"weight decay {run.weight_decay:g} (0.5 to 4.5; 1.1 as calibrated)" in said
 
 
 def test_a_batch_of_ones_own_is_whole_sequences(tmp_path: Path) -> None:
