@@ -2,12 +2,13 @@
 
     python studies/new-corpora/make.py run WORK german c          # 1 and 2; again: goes on where it was
     python studies/new-corpora/make.py run WORK english russian   # 3 and 4, once that is mended
+    python studies/new-corpora/make.py afterwards WORK            # the shipped law with C alone
     python studies/new-corpora/make.py tables                     # of the CSV files next to this one
     python studies/new-corpora/make.py picture docs/pictures/new-corpora.png
     python studies/new-corpora/make.py miniature WORK             # all of it on a few tiny runs, in minutes
 
 WORK holds text, runs and checkpoints. NAME.csv has a row for each configuration and seed that was trained to
-be compared, NAME-runs.csv every run that a law was fitted to.
+be compared, NAME-runs.csv every run that a law was fitted to, NAME-afterwards.csv what the protocol lacks.
 """
 
 from __future__ import annotations
@@ -229,18 +230,35 @@ def compare(name: str, text: Path, work: Path, protocol: Protocol, results: Path
     loop = Loop(question, StudyDirectory(work / "compared"))
     found = [*searched(loop, name, protocol), *choices(question, grid, work, protocol)]
     trained(loop, _distinct(run for choice in found for run in runs_of(loop, choice, protocol.seeds)))
+    outcomes(name, loop, found, protocol).to_csv(results / f"{name}.csv", index=False)
+    own = [*(f"databound-{runs}" for runs in protocol.own_runs), "grid"]
+    tables = [_runs_of(work / part).assign(part=part) for part in own]
+    pd.concat(tables).to_csv(results / f"{name}-runs.csv", index=False)
+
+
+def afterwards(name: str, work: Path, protocol: Protocol, results: Path) -> None:
+    """What the protocol does not have: the plan of the shipped law for C alone, which tells apart how much of
+    its lead over own runs is compute and how much is choice.
+    """
+    question = read_question(StudyDirectory(work / f"databound-{protocol.own_runs[-1]}"))
+    assert question is not None
+    loop = Loop(question, StudyDirectory(work / "compared"))
+    found = [planned("shipped, C alone", c, "auto", protocol.ud, c) for c in protocol.budgets]
+    trained(loop, _distinct(run for choice in found for run in runs_of(loop, choice, protocol.seeds)))
+    outcomes(name, loop, found, protocol).to_csv(results / f"{name}-afterwards.csv", index=False)
+
+
+def outcomes(name: str, loop: Loop, choices: Sequence[Choice], protocol: Protocol) -> pd.DataFrame:
+    """A row for each choice and seed."""
     rows = []
-    for choice in found:
+    for choice in choices:
         for seed, run in enumerate(runs_of(loop, choice, protocol.seeds)):
             result = loop.folder.result(run.name)
             assert result is not None
             rows.append(
                 {"corpus": name, **vars(replace(choice, params=run.params)), "seed": seed, **_outcome(result)}
             )
-    pd.DataFrame(rows).to_csv(results / f"{name}.csv", index=False)
-    own = [*(f"databound-{runs}" for runs in protocol.own_runs), "grid"]
-    tables = [_runs_of(work / part).assign(part=part) for part in own]
-    pd.concat(tables).to_csv(results / f"{name}-runs.csv", index=False)
+    return pd.DataFrame(rows)
 
 
 def _outcome(result: object) -> dict[str, object]:
@@ -306,9 +324,10 @@ def tables(folder: Path) -> None:
                 f"| {scientific(row.budget)} | {row.rule} | {chose} | {loss} | {row.regret:.3f} | {within} |"
             )
     first, opened = list(SOURCES)[:2], list(SOURCES)[2:]
-    _summary("mended on", found[found["corpus"].isin(first)])
-    _summary("opened after that", found[found["corpus"].isin(opened)])
+    _summary("the first two", found[found["corpus"].isin(first)])
+    _summary("the other two", found[found["corpus"].isin(opened)])
     _summary("all", found)
+    _choices(found, folder)
 
 
 def _summary(title: str, found: pd.DataFrame) -> None:
@@ -324,6 +343,23 @@ def _summary(title: str, found: pd.DataFrame) -> None:
         regret, best = here["regret"], int((here["regret"] == 0).sum())
         middle = f"{regret.median():.3f} | {regret.mean():.3f} | {regret.max():.3f}"
         print(f"| {rule} | {len(here)} | {middle} | {best} | {share} |")
+
+
+def _choices(found: pd.DataFrame, folder: Path) -> None:
+    """What the shipped law chose for C alone, next to own runs at the same C."""
+    files = [path for name in SOURCES if (path := folder / f"{name}-afterwards.csv").exists()]
+    if not files:
+        return
+    alone = judged(pd.concat(map(pd.read_csv, files), ignore_index=True))
+    print("\n**Afterwards: what the shipped law chose for C alone**\n")
+    print("| corpus | C | chose | loss ± seeds | databound-16 | shipped with C + K |\n|" + " --- |" * 6)
+    for row in alone.itertuples():
+        cell = found[(found["corpus"] == row.corpus) & (found["budget"] == row.budget)].set_index("rule")[
+            "loss"
+        ]
+        chose = f"{short(row.params)} x {row.epochs:.3g} at {row.weight_decay:g}"
+        losses = f"{row.loss:.3f} ± {row.noise:.3f} | {cell['databound-16']:.3f} | {cell['shipped']:.3f}"
+        print(f"| {row.corpus} | {scientific(row.budget)} | {chose} | {losses} |")
 
 
 def picture(found: pd.DataFrame) -> Figure:
@@ -380,7 +416,7 @@ def picture(found: pd.DataFrame) -> Figure:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("run", "tables", "picture", "miniature"))
+    parser.add_argument("what", choices=("run", "afterwards", "tables", "picture", "miniature"))
     parser.add_argument("work", type=Path, nargs="?")
     parser.add_argument("names", nargs="*")
     given = parser.parse_args()
@@ -402,6 +438,9 @@ def main() -> None:
         tables(given.work)
         return
     for name in given.names or SOURCES:
+        if given.what == "afterwards":
+            afterwards(name, given.work / name, Protocol(), HERE)
+            continue
         compare(name, prepare(name, given.work / "text"), given.work / name, Protocol(), HERE)
         print(f"{name} is done.", flush=True)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pandas as pd
 import pytest
 
-from tests.places import ROOT
+from tests.places import ROOT, script
 
 pytest.importorskip("torch", reason="the study trains")
 FOLDER = ROOT / "studies" / "new-corpora"
@@ -18,13 +18,7 @@ FOLDER = ROOT / "studies" / "new-corpora"
 
 @pytest.fixture(scope="module")
 def make() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("new_corpora_make", FOLDER / "make.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # for its dataclasses
-    spec.loader.exec_module(module)
-    return module
+    return script("studies/new-corpora/make.py")
 
 
 def test_all_have_the_same_compute(make: ModuleType) -> None:
@@ -74,3 +68,26 @@ def test_text_is_parted_between_paragraphs(make: ModuleType) -> None:
     prepare = sys.modules["prepare"]
     parts = list(prepare.parted("\n\n".join(["x" * 1500] * 5)))
     assert [len(part) for part in parts] == [3002, 3002, 1500]
+
+
+def test_the_page_has_the_tables_of_the_results(
+    make: ModuleType, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = (FOLDER / "results.md").read_text(encoding="utf-8")
+    make.tables(FOLDER)
+    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert len(printed) > 100  # four corpora, three budgets, eight rules
+    assert [line for line in printed if line not in page] == []
+    make.picture(make.results_of(FOLDER)).savefig(tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
+
+
+def test_the_manual_says_what_came_out(make: ModuleType) -> None:
+    page = (ROOT / "docs" / "new-corpora.md").read_text(encoding="utf-8")
+    found = make.results_of(FOLDER)
+    for rule, here in found.groupby("rule"):
+        regret = here["regret"]
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| {rule} |")]
+        assert row.startswith(
+            f"| {rule} | {regret.median():.3f} | {regret.mean():.3f} | {(regret == 0).sum()} "
+        )

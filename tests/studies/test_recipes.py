@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 from types import ModuleType
 
 import pandas as pd
 import pytest
 
-from tests.places import ROOT
+from tests.places import ROOT, script
 
 FOLDER = ROOT / "studies" / "recipes"
 
 
 @pytest.fixture(scope="module")
 def make() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("recipes_make", FOLDER / "make.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("studies/recipes/make.py")
 
 
 def test_every_arm_has_the_runs_of_the_protocol_and_its_row(make: ModuleType) -> None:
