@@ -232,6 +232,10 @@ class Impatient(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        # uvicorn binds the socket of several workers so that asyncio leaves Nagle's algorithm on: the body of
+        # every answer waits 40 ms for the other side to acknowledge the head.
+        with contextlib.suppress(OSError):
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         visitor = visitor_of(self.client[0] if self.client else "")
         behind_proxy = self.config.proxy_headers  # all connections are the proxy's, which counts for itself
         if not behind_proxy and self.open_now[visitor] >= CONNECTIONS_OF_ONE:
