@@ -180,8 +180,9 @@ def parameter_clouds(setting: Setting, form: str) -> Figure:
 def _pairs(names: Sequence[str]) -> list[tuple[str, str]]:
     """Which parameters are drawn against each other, those of the base law first."""
     pairs = [("alpha", "beta"), ("E", "alpha")]
-    if len(names) == 4:
-        return [*pairs, ("kappa", "delta"), ("gamma", "P")]
+    if len(names) == 4:  # an amplitude, the exponent of repeats, and two of size and data
+        amplitude, repeats, size, data = names
+        return [*pairs, (size, repeats), (data, amplitude)]
     if len(names) > 1:
         return [*pairs, (names[0], names[1])]
     return [*pairs, *(("alpha", name) for name in names)]

@@ -392,3 +392,10 @@ def test_the_command(calibration, runs, tmp_path):
         assert refused.exit_code == 2
         assert refused.stderr.startswith("Error: ")
         assert "Traceback" not in refused.output
+
+
+def test_parameters_of_every_form_are_drawn(runs: pd.DataFrame) -> None:
+    (setting,) = fit(runs[runs["weight_decay"] == 0.1], weight_decay_law="none").settings
+    assert {*FORMS} == {*setting.laws}
+    for form in FORMS:
+        assert len(fit_plots.parameter_clouds(setting, form).axes) >= 2
