@@ -93,8 +93,11 @@ def main(kills: int, seed: int) -> None:
         words = ["".join(generator.choices("abcdefghij", k=generator.randint(2, 6))) for _ in range(300)]
         paragraphs = (" ".join(generator.choices(words[: 10 + n], k=60)) for n in range(290))
         (folder / "text.txt").write_text("\n\n".join(paragraphs), encoding="utf-8")
-        seconds = finish(folder / "text.txt", folder / "whole")
-        out = folder / "killed"
+        # of one name, which their calibrations have
+        whole, out = folder / "whole" / "loop", folder / "killed" / "loop"
+        for each in (whole, out):
+            each.parent.mkdir()
+        seconds = finish(folder / "text.txt", whole)
         while done < kills:
             process = start(folder / "text.txt", out)
             time.sleep(generator.uniform(0, seconds / 2))
@@ -103,11 +106,12 @@ def main(kills: int, seed: int) -> None:
                 kill(process, everybody)
                 done += 1
                 print(f"kill {done} ({'all' if everybody else 'driver'}): {reached(out)}", flush=True)
-            elif ended(out) == ended(folder / "whole"):  # it came to its end: another one begins
+            elif ended(out) == ended(whole):  # it came to its end: another one begins
                 print(f"the same bits after {done} kills", flush=True)
-                out = folder / f"killed-{done}"
+                out = folder / f"killed-{done}" / "loop"
+                out.parent.mkdir()
         finish(folder / "text.txt", out)
-        if ended(out) != ended(folder / "whole"):
+        if ended(out) != ended(whole):
             raise SystemExit(f"other bits after {done} kills")
     print(f"{done} kills: the same files, the same bits")
 
