@@ -102,11 +102,11 @@ class Question:
     budget: float  # FLOPs, reckoned from timed passes where hours were given
     weight_decays: tuple[float, ...]
 
-    def fewest_params(self, aim: float) -> float:
+    def min_params(self, target_flops: float) -> float:
         """The smallest model worth training: the size whose compute-optimal run (Hoffmann et al. 2022, 20
         tokens for each parameter) takes the share of one run, of the budget or of what the plan takes.
         """
-        share = min(self.budget, aim) / self.asked.runs
+        share = min(self.budget, target_flops) / self.asked.runs
         return math.sqrt(share / (FLOPS_PER_PARAM_TOKEN * 20))
 
     @property
@@ -346,16 +346,16 @@ class Loop:
         cells: list[dict[str, Any]] = []
         refused: InvalidInput | None = None
         if belief is not None and belief.plan is not None:
-            aim = belief.plan.spent_flops
+            target_flops = belief.plan.spent_flops
         else:
-            aim = float(shipped_plan(question.ud, question.flops).flops)
+            target_flops = float(shipped_plan(question.ud, question.flops).flops)
         table = open_source(self.folder.path, weight_decay_is_choice=True).table if before else None
         for place, decay in enumerate(decays):
             count = number // len(decays) + (place < number % len(decays))
             if not count:
                 continue
             try:
-                cells += self._designed(table, decay, budget * count / number, count, aim)
+                cells += self._designed(table, decay, budget * count / number, count, target_flops)
             except InvalidInput as error:
                 refused = error
         if not cells and refused is not None and not before:
@@ -364,19 +364,19 @@ class Loop:
         return self._runs(cells)
 
     def _designed(
-        self, table: pd.DataFrame | None, decay: float, budget: float, count: int, aim: float
+        self, table: pd.DataFrame | None, decay: float, budget: float, count: int, target_flops: float
     ) -> Iterator[dict[str, Any]]:
-        """Runs for a plan that takes `aim`: beyond that the law expects no gain, and may know nothing."""
+        """Runs for a plan of `target_flops`: beyond it the law expects no gain, and may know nothing."""
         question, length = self.question, self.study.runs[0].config.sequence_length
         found = design(
             budget,
             question.ud,
-            aim,
+            target_flops,
             runs=table,
             weight_decay=decay,
             vocab_size=self.study.runs[0].architecture.vocab_size,
             max_runs=count,
-            min_params=question.fewest_params(aim),
+            min_params=question.min_params(target_flops),
             min_tokens=_FEWEST_STEPS * question.batch_tokens,
             min_unique=_LEAST_DATA * question.ud,
             identify=False,
