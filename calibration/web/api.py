@@ -17,7 +17,7 @@ from pydantic_core import to_json
 from starlette.concurrency import run_in_threadpool
 
 from calibration.web.calls import BODIES, CALLS, MOST_BUDGETS, MOST_SEARCHES, Asked
-from calibration.web.jobs import Ending, Jobs
+from calibration.web.jobs import Cancellation, Jobs
 from calibration.web.store import Store
 from planner import results
 from planner.calibration import Calibration, shipped_names
@@ -272,12 +272,12 @@ async def told(
     request: Request, task: str, file: str, **options: Any
 ) -> AsyncIterator[tuple[str, float] | dict[str, Any]]:
     """Progress of a worker on the body, and last what it makes of it; it ends when the visitor leaves."""
-    content, ending = await request.body(), Ending()
+    content, cancellation = await request.body(), Cancellation()
     messages = jobs_of(request).run(
-        task, content, file, visitor=visitor_of(request), ending=ending, **options
+        task, content, file, visitor=visitor_of(request), cancellation=cancellation, **options
     )
     leaving = asyncio.create_task(_leaves(request))
-    leaving.add_done_callback(lambda _: ending.ask())
+    leaving.add_done_callback(lambda _: cancellation.cancel())
     message = None
     try:
         while not isinstance(message, dict):

@@ -48,20 +48,20 @@ class Busy(JobFailed):
     """No place is free for this visitor right now."""
 
 
-class Ending:
+class Cancellation:
     """Ends a job from outside, at once, or as soon as it has begun."""
 
     def __init__(self) -> None:
         self._worker: subprocess.Popen[str] | None = None
-        self._asked = False
+        self._cancelled = False
 
-    def of(self, worker: subprocess.Popen[str]) -> None:
+    def watch(self, worker: subprocess.Popen[str]) -> None:
         self._worker = worker
-        if self._asked:
+        if self._cancelled:
             worker.kill()
 
-    def ask(self) -> None:
-        self._asked = True
+    def cancel(self) -> None:
+        self._cancelled = True
         if self._worker is not None:
             self._worker.kill()
 
@@ -95,10 +95,17 @@ class Jobs:
             _end(spare)
 
     def run(
-        self, task: str, content: bytes, filename: str, *, visitor: str = "", ending: Ending, **options: Any
+        self,
+        task: str,
+        content: bytes,
+        filename: str,
+        *,
+        visitor: str = "",
+        cancellation: Cancellation,
+        **options: Any,
     ) -> Iterator[tuple[str, float] | dict[str, Any]]:
         """Progress as (what, share), and last the result; JobFailed where there is none. Whoever stops
-        iterating ends the worker, and so does `ending` while the next message is waited for.
+        iterating ends the worker, and so does `cancellation` while the next message is waited for.
         """
         with self._place("fit" if task == "fit" else "read", visitor), contextlib.ExitStack() as after:
             folder = after.enter_context(tempfile.TemporaryDirectory(dir=self._folder))
@@ -106,7 +113,7 @@ class Jobs:
             path.write_bytes(content)
             worker = self._take()
             after.callback(self._put_away, worker)
-            ending.of(worker)
+            cancellation.watch(worker)
             overdue = threading.Timer(PATIENCE[task], worker.kill)
             overdue.start()
             after.callback(overdue.cancel)
