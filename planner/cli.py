@@ -301,7 +301,7 @@ def plan(
     written = []
     if run is not None:
         several = result.members is not None and result.members.count > 1
-        _write(Path(run), result.study_config() if several else result.run_config())
+        _write(Path(run), result.study_config() if several else result.run_config(), keep="--run")
         text = f"Run written to {run}: give it your corpus and tokenizer."
         if several:
             text = f"Study of all members written to {run}: give it your corpus and tokenizer, then "
@@ -310,7 +310,7 @@ def plan(
     if export is not None:
         what, folder = export
         for name, text in result.export(what).items():
-            _write(Path(folder) / name, text, make_folder=True)
+            _write(Path(folder) / name, text, make_folder=True, keep="--export")
         written.append(f"Written for {what} into {folder}: README.md says how to start it, and what differs.")
     _print(result.model_dump_json, lambda show: show.plan(result, why), as_json)
     if not as_json:
@@ -492,8 +492,11 @@ def _print(as_text: Callable[[], str], words: Callable[[Any], None], as_json: bo
         words(terminal)
 
 
-def _write(path: Path, text: str, *, make_folder: bool = False) -> None:
+def _write(path: Path, text: str, *, make_folder: bool = False, keep: str = "") -> None:
+    """A file that people edit: one that is there already and says something else is kept."""
     try:
+        if keep and path.exists() and path.read_text(encoding="utf-8") != text:
+            raise BadInput(f"{keep} would write over {str(path)!r}, which says something else; name another.")
         if make_folder:
             path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

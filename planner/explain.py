@@ -206,7 +206,10 @@ _ONE_PLACE = 1.2  # sizes or amounts of data within this factor show nothing of 
 def _verdict(p: Plan, facts: Facts) -> str:
     """The answer in a sentence: what to train, and whether that is more than a first guess."""
     size, decay = f"{short(p.params)} parameters", weight_decay_in_words(p)
-    said = f"Train {size} for {in_epochs(p.epochs)} at weight decay {decay}, from scratch"
+    passes = in_epochs(p.epochs) if p.epochs >= 1 else f"{short(p.tokens)} tokens ({in_epochs(p.epochs)})"
+    said = f"Train {size} for {passes} at weight decay {decay}, from scratch"
+    if facts.asked.limits.size is not None and has_few_tokens(p.params, p.ud):
+        said += f" {CONTINUED}"
     if p.members is not None and p.members.count > 1:
         several = f"Train {p.members.count} models of {said.removeprefix('Train ')}"
         said = f"{several}, with different seeds, and average their probabilities"
@@ -228,6 +231,9 @@ def _budget_in_words(p: Plan, facts: Facts) -> str:
         there = duration(bill.hours * 3600 / share)
         on = f"on {bill.gpus} x {bill.gpu}, {dollars(bill.usd)}"
         whole, part = f"{there} {on}", f"{duration(bill.hours * 3600)} of your {there} {on}"
+    elif (usd := facts.asked.cost.usd(p.flops)) is not None:
+        whole = dollars(usd).removeprefix("about ")
+        part = f"{dollars(share * usd)} of your {whole} ({percent(share)})"
     if facts.asked.target is not None:
         return f"It takes {whole}."
     if facts.unlimited:
@@ -241,7 +247,7 @@ def _budget_in_words(p: Plan, facts: Facts) -> str:
     if p.members is not None and p.members.count > 1:
         return f"{part[0].upper()}{part[1:]}; {_why_no_more_members(p, facts)}.{doubt}"
     why = _why_no_more(p, facts, "the rest")
-    return f"{part[0].upper()}{part[1:]}; {why}.{_spare_in_words(p, facts)}"
+    return f"{part[0].upper()}{part[1:]}; {why}.{doubt or _spare_in_words(p, facts)}"
 
 
 def _why_no_more(p: Plan, facts: Facts, rest: str) -> str:
@@ -278,8 +284,14 @@ def _gain_in_words(p: Plan) -> str:
     borrowed.
     """
     found = p.members
-    if found is None or found.count == 1:
+    if found is None:
         return ""
+    if found.count == 1:
+        several = found.ensemble
+        if several is None or several.loss >= p.loss:
+            return " Several models, averaged, are expected to do no better."
+        models = f"{several.members} models of {_trained(several)}, averaged,"
+        return f" {models} are expected to reach {several.loss:.2f}, which can be counted on less."
     said = ""
     if (one := found.single) is not None:
         better = ", which is better" if one.loss < p.loss else ""
@@ -300,7 +312,7 @@ def _spare_in_words(p: Plan, facts: Facts) -> str:
     if bill is not None:
         takes = duration(bill.hours * 3600 * spare.total_flops / p.spent_flops)
     between = f"{spare.level:.0%}: {spare.loss_low:.2f} to {spare.loss_high:.2f}"
-    several = f"{spare.members} models of {_trained(spare)}, averaged"
+    several = f"Roughly {spare.members} models of {_trained(spare)}, averaged"
     return f" {several}, may reach {spare.loss:.2f} ({between}) in {takes} (--members auto)."
 
 
@@ -466,6 +478,9 @@ def nats_per_token(p: Predicted) -> str:
     return " ".join(filter(None, ("nats per", p.tokenizer, "token")))
 
 
+_NAMED = 0.8  # probability from which on the better of two weight decays is named
+
+
 def _weight_decays(p: Plan, brief: bool = False) -> str:
     """The plan's weight decay against the best other one, where they swap, and what was tuned elsewhere."""
     if not p.other_weight_decays:
@@ -475,16 +490,19 @@ def _weight_decays(p: Plan, brief: bool = False) -> str:
     if p.weight_decay_probabilities is not None:
         chance = p.weight_decay_probabilities.get(f"{p.weight_decay:g}", chance)
     worse = rival.predicted_loss < p.loss
-    how = "expected to be better"
+    how, open_ = "expected to be better", ""
     if chance is not None:
         how = f"better with probability {1 - chance if worse else chance:.0%}"
-    said = f"{p.weight_decay} {how} ({rival.weight_decay}: {rival.predicted_loss:.2f})"
+        open_ = "open: " if max(chance, 1 - chance) < _NAMED else ""
+    said = f"{open_}{p.weight_decay} {how} ({rival.weight_decay}: {rival.predicted_loss:.2f})"
     if worse:
-        why = "by the loss to be counted on" if _was_chosen(p) else "given"
+        why = "is surer" if _was_chosen(p) else "given"
         said = f"{p.weight_decay} {why}; {rival.weight_decay} {how} ({rival.predicted_loss:.2f})"
     if p.crossover_flops is not None and p.crossover_is_clear:
         side = "below" if p.weight_decay > rival.weight_decay else "above"
         said += f"; {side} {scientific(p.crossover_flops, 2)} FLOPs (C×) {rival.weight_decay} is"
+    if p.own_recipe is not None:
+        return f"as calibrated, {said}"
     if p.tuned_elsewhere is not None and not brief:
         said += f"; tuned elsewhere {_range(p.tuned_elsewhere)}"
     return said
@@ -503,10 +521,19 @@ def _limited_by(p: Plan) -> str:
     if data is None or more is None:
         return ""
     what = "data" if data < more else "compute"
-    if max(abs(data), abs(more)) < 0.005:
-        what = "neither"
-    said = f"{what}: twice the tokens {signed(data, 2)}, twice the compute {signed(more, 2)}"
+    changes = {"twice the tokens": data, "twice the compute": more}
+    known = {name: change for name, change in changes.items() if not _not_known(p, change)}
+    if max(map(abs, known.values()), default=0.0) < 0.005:
+        what = "neither" if known else "not known so far from what was trained"
+    said = ", ".join(f"{name} {signed(change, 2)}" for name, change in known.items())
+    said = f"{what}: {said}" if known else what
+    said += f" ({_listed([*(changes.keys() - known.keys())])}: not known)" if len(known) == 1 else ""
     return f"{said}; overfitting costs {p.terms.overfitting:.2f}"
+
+
+def _not_known(p: Plan, change: float | None) -> bool:
+    """Whether more changes nothing only because the plan stays where something is known."""
+    return p.first_guess is not None and change is not None and abs(change) < 0.0005
 
 
 def _smaller(p: Plan) -> str:
@@ -546,7 +573,7 @@ def others_in_words(p: Plan) -> str:
 
 
 def _trained(one: Any) -> str:
-    return f"{short(one.params)} x {one.epochs:.3g}"
+    return f"{short(one.params)} x {in_epochs(one.epochs).split()[0]}"
 
 
 # -- words that several sentences share
@@ -635,6 +662,8 @@ def _twice_as_much(p: Plan, data: str, compute: str) -> tuple[str, str]:
     first, last = (
         f"{what} leaves no plan"
         if change is None
+        else f"what {what} would do is not known"
+        if _not_known(p, change)
         else f"{what} would change the loss by {signed(change)}{at_weight_decay(p, decay)}"
         for what, change, decay in changes
     )
@@ -942,9 +971,11 @@ def _ensemble_reasons(p: Plan, cost: TotalCost) -> dict[str, str]:
             f"For the same total {models} reach {several.loss:.4f}, {'better' if gain > 0 else 'worse'} by "
             f"{abs(gain):.3f} nats than the best single model ({one}: {single.loss:.4f}); {_foretold(found)}."
         )
+        if gain > 0 and found.count == 1:
+            said["ensemble_compared"] += " At the lower end of what averaging may gain, one model is better."
     if found.start_flops is not None:
         start = f"Stop growing the model and start an ensemble at about {_total(found.start_flops, cost, 2)}"
-        said["ensemble_starts"] = f"{start}: from there on several members are better than one."
+        said["ensemble_starts"] = f"{start}: from there on several are expected to be better than one."
     if several is None or found.count == 1:
         return said
     alone = f"One of the members alone would reach {found.member_loss:.4f}"
@@ -1010,15 +1041,14 @@ def _warnings(p: Plan, facts: Facts) -> dict[str, str]:
     said |= _member_warnings(facts.asked.known, count, p, p.weight_decay)
     corpus = facts.asked.known.corpus.split(";")[0].strip() or f"the runs of {facts.asked.known.name}"
     said["corpus"] = f"Fitted on {corpus}, from scratch; not for fine-tuning or continued pretraining."
-    if facts.asked.limits.size is not None and has_few_tokens(p.params, p.ud):
-        said["corpus"] = f"{said['corpus'][:-1]} {CONTINUED}."
     if (bill := p.cost) is not None and p.recipe is not None and bill.gpus > 1:
         batch = p.recipe.batch_tokens if p.own_recipe is None else p.own_recipe.batch_tokens
         if (each := batch / bill.gpus) < _FEW_TOKENS:
             enough = max(math.floor(batch / _FEW_TOKENS), 1)
             said["small_batch_per_gpu"] = (
                 f"A batch of {batch:,.0f} tokens is {each:,.0f} a step for each of {bill.gpus} {bill.gpu}s, "
-                f"which will mostly wait for each other: {enough} would do, or a larger batch (batch_tokens)."
+                f"which will mostly wait for each other and take longer than the time above: {enough} would "
+                f"do, or a larger batch (batch_tokens)."
             )
     if not facts.single:
         total = p.flops - p.unused_flops
@@ -1089,7 +1119,7 @@ def _weight_decay_warnings(p: Plan, facts: Facts) -> dict[str, str]:
                 f"the {'weakest' if advice.best_weight_decay == ends[0] else 'strongest'} of those calibrated"
             )
             said["end_of_range"] = f"the best weight decay is {best}: beyond it may lie a better one."
-    if facts.asked.weight_decay is None and chances and max(chances.values()) < 0.8:
+    if facts.asked.weight_decay is None and chances and max(chances.values()) < _NAMED:
         ranked = sorted(chances, key=chances.__getitem__, reverse=True)[:4]
         shown = ", ".join(f"{decay} with probability {chances[decay]:.0%}" for decay in ranked)
         undecided = f"which weight decay is best is open: {shown}"

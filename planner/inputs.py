@@ -165,7 +165,8 @@ def in_tokens(ud: Any, bytes_per_token: float | None, field: str = "ud") -> Any:
         if found is None:
             return ""
         if bytes_per_token is None:
-            return "; ‹bytes_per_token›, such as 4.0, says how many tokens that is"
+            text = f"({ud}) is the length of a text: ‹bytes_per_token›, such as 4.0, says how many tokens."
+            raise InvalidInput(text, field=field)
         scale, noun = found[1] or found[3] or "", found[2] or found[4]
         size = _BINARY[scale] if scale in _BINARY else _COUNTS[scale]
         return size * (BYTES_PER_WORD if noun.startswith("w") else 1.0) / bytes_per_token

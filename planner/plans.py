@@ -60,17 +60,22 @@ def clear_caches() -> None:
             value.cache_clear()
 
 
-def spell_out_limits(function: Call) -> Call:
-    """Let `help` and notebooks show the limits one by one, although they are declared once; a keyword that
-    is none gets a hint.
-    """
+def with_hints(function: Call) -> Call:
+    """Say what a keyword that is none was meant for."""
 
     @wraps(function)
     def hinting(*args: Any, **given: Any) -> Any:
-        for name in given.keys() - signature.parameters.keys():
-            raise TypeError(f"{function.__name__}() has no {name!r}{_meant(name, signature.parameters)}")
+        known = inspect.signature(hinting).parameters
+        for name in given.keys() - known.keys():
+            raise TypeError(f"{function.__name__}() has no {name!r}{_meant(name, known)}")
         return function(*args, **given)
 
+    return hinting  # type: ignore[return-value]
+
+
+def spell_out_limits(function: Call) -> Call:
+    """Let `help` and notebooks show the limits one by one, although they are declared once."""
+    hinting = with_hints(function)
     signature, defaults = inspect.signature(function), {**inputs.LIMIT_DEFAULTS}
     kept = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     limits = [
@@ -79,7 +84,7 @@ def spell_out_limits(function: Call) -> Call:
     ]
     signature = signature.replace(parameters=[*kept, *limits])
     hinting.__signature__ = signature  # type: ignore[attr-defined]
-    return hinting  # type: ignore[return-value]
+    return hinting
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
@@ -389,7 +394,8 @@ def _answer(request: Request) -> Plan:
         uncertainty.check_plan(question.known, choice.found.point)
     p = _in_practice(request, choice, _described(request, choice, ensemble))
     if request.unlimited:  # the ceiling was the bare law's
-        p = p.model_copy(update={"flops": p.spent_flops, "unused_flops": 0.0})
+        value = _with_twice_the_data(choice, p.marginal_value)
+        p = p.model_copy(update={"flops": p.spent_flops, "unused_flops": 0.0, "marginal_value": value})
     if request.used is not None:
         bill = hardware.cost(p.spent_flops, *request.used, p.architecture, *_micro_batch(p.recipe))
         p = p.model_copy(update={"cost": bill})
@@ -783,6 +789,19 @@ def _marginal_value(rate: solve.ExchangeRate, changes: list[solve.Change]) -> re
         loss_if_twice_the_compute=more,
         weight_decay_if_twice_the_data=data_decay,
         weight_decay_if_twice_the_compute=more_decay,
+    )
+
+
+def _with_twice_the_data(choice: Choice, value: results.MarginalValue) -> results.MarginalValue:
+    """Where compute has no ceiling: twice the data takes as much of it as is best then."""
+    q = choice.question
+    ceiling = _least_loss_compute(q.known, q.form, 2 * q.ud, q.weight_decay, q.limits, {})
+    found = choice.best(cost=replace(q.cost, owned=2 * q.ud), ceiling=ceiling)
+    if found is None:
+        return value
+    gain = min(found.point.loss - choice.found.point.loss, 0.0)
+    return value.model_copy(
+        update={"loss_if_twice_the_data": gain, "weight_decay_if_twice_the_data": found.weight_decay}
     )
 
 
@@ -1451,6 +1470,7 @@ def predict(
 def predict(params: Any, ud: Any = None, epochs: Any = 1.0, **by: Unpack[_By]) -> Predictions: ...
 
 
+@with_hints
 def predict(
     params: Any,
     ud: Any = None,

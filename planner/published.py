@@ -12,7 +12,7 @@ from pathlib import Path
 from planner.results import PublishedTraining
 
 _TABLE = Path(__file__).parent / "data" / "published_trainings.csv"
-_NEAR = 4.0  # times as much data, or as little, that still says something
+_NEAR = 4.0  # times as much data or as large a model, or as little, that still says something
 
 
 @cache
@@ -24,10 +24,12 @@ def trainings() -> tuple[PublishedTraining, ...]:
 def nearest(unique_tokens: float, params: float) -> list[PublishedTraining]:
     """Of each source the training nearest in data and size, where one is near at all; of two the better."""
 
-    def distance(one: PublishedTraining) -> tuple[float, float]:
-        apart = math.log(one.unique_tokens / unique_tokens), math.log(one.params / params)
-        return math.hypot(*apart), one.loss
+    def apart(one: PublishedTraining) -> tuple[float, float]:
+        return math.log(one.unique_tokens / unique_tokens), math.log(one.params / params)
 
-    near = [one for one in trainings() if 1 / _NEAR <= one.unique_tokens / unique_tokens <= _NEAR]
+    def distance(one: PublishedTraining) -> tuple[float, float]:
+        return math.hypot(*apart(one)), one.loss
+
+    near = [one for one in trainings() if max(map(abs, apart(one))) <= math.log(_NEAR)]
     sources = dict.fromkeys(one.who for one in sorted(near, key=distance))
     return [min((one for one in near if one.who == who), key=distance) for who in sources]

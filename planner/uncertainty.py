@@ -76,11 +76,12 @@ def prediction_error(setting: Setting, form: str, point: Point, error: float) ->
     if measured is None:
         return None
     width = predictive_width(measured.runs) * error
+    terms = setting.law(form).terms(point.params, point.unique_tokens, point.epochs)
     return PredictionError.model_construct(
         error=error,
         runs=measured.runs,
         level=evidence.LEVEL,
-        loss_low=point.loss - width,
+        loss_low=max(point.loss - width, min(float(terms.irreducible), point.loss)),
         loss_high=point.loss + width,
         beyond_evidence=beyond_evidence(setting, point),
     )

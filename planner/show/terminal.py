@@ -77,7 +77,6 @@ def as_text(answer: Any, **how: Any) -> str:
 
 _MOST_LINES = 20  # of a plan without its reasons, in a terminal of 100 columns
 _MORE = "More: --why, --plot FILE, --run run.toml; your own runs: planner calibrate fit"
-_MORE_USES = "More: --why, --plot FILE, --run run.toml; uses of the rest: docs/what-else-buys-data.md"
 
 
 def plan(p: Plan, why: bool = False) -> None:
@@ -89,8 +88,7 @@ def plan(p: Plan, why: bool = False) -> None:
         rows, warnings = _rows_and_cautions(p)
         print_facts("", rows)
         print_bullets("Careful", warnings, colour="yellow")
-        left = any(one.code == "other_uses" for one in p.reasons)
-        print_paragraph(_MORE_USES if left else _MORE, dim=True)
+        print_paragraph(_MORE, dim=True)
         return
     facts = [*_choice(p), *_run(p), *_advice_with_intervals(p), ("how sure", how_sure(p))]
     title = f"{short(p.ud)} unique tokens, {scientific(p.flops)} FLOPs"
@@ -103,23 +101,28 @@ def plan(p: Plan, why: bool = False) -> None:
         _alternatives(title, p.other_laws, p.uniform_loss)
 
 
+_GIVE_WAY = ("recipe", "model", "as good")  # in this order
+
+
 def _rows_and_cautions(p: Plan) -> tuple[Facts, list[str]]:
     """The rows of a plan and what to be careful about, in as many lines as there are: rows give way to those
-    warnings that weigh most.
+    warnings that weigh most, at least to one.
     """
     warnings, first = cautions(p), sum(_lines(text) for text in (p.verdict, p.budget))
-    weightiest = sum(one.code in WEIGHTIEST for one in p.warnings)
+    weightiest = max(sum(one.code in WEIGHTIEST for one in p.warnings), 1)
     brief = summary(p, brief=True)
-    for rows in (summary(p), brief, [row for row in brief if row[0] != "recipe"]):
+    fewer = [[row for row in brief if row[0] not in _GIVE_WAY[:k]] for k in range(len(_GIVE_WAY) + 1)]
+    for rows in (summary(p), *fewer):
         pad = " " * _column(rows)
         room = _MOST_LINES - first - sum(_lines(text, pad) for _, text in rows) - 4
-        if _that_fit(warnings, room)[:weightiest] == warnings[:weightiest]:
+        shown = _that_fit(warnings, room)
+        if shown[:weightiest] == warnings[:weightiest]:
             break
-    return rows, _that_fit(warnings, room)
+    return rows, shown
 
 
 def _that_fit(warnings: Sequence[str], room: int) -> list[str]:
-    """As many warnings as there is room for, at least one of them, and that there are more."""
+    """As many warnings as there is room for, and that there are more."""
     lines = [_lines(text, "    ") for text in warnings]
     if sum(lines) <= room:
         return list(warnings)
@@ -301,7 +304,7 @@ def prediction(p: Prediction) -> None:
         ("weight decay", weight_decay_in_words(p)),
         ("training tokens", short(p.tokens)),
         ("compute", f"{scientific(p.flops)} FLOPs"),
-        ("how sure", how_sure(p)),
+        *([("how sure", sure)] if (sure := how_sure(p)) else []),
     ]
     title = f"{short(p.params)} parameters, {short(p.ud)} unique tokens, {epochs(p.epochs)}"
     print_facts(title, facts, f"{p.law} of {p.calibration}")
@@ -391,13 +394,14 @@ WORSE_THAN_UNIFORM = "worse than uniform"  # what a loss is called that no law m
 
 def _alternatives(title: str, rows: Sequence[Alternative], uniform: float, with_decay: bool = False) -> None:
     named_by = 2 if with_decay else 1  # columns
-    header = [*["law", "λ"][:named_by], "params", "epochs", "tokens", "predicts", "expected", "regret"]
+    model = ["params", "epochs", "tokens", "FLOPs"]
+    header = [*["law", "λ"][:named_by], *model, "predicts", "expected", "regret"]
     body = []
     for r in rows:
         losses = [_loss(loss, uniform) for loss in (r.predicted_loss, r.expected_loss)]
         losses.append("-" if r.expected_loss > uniform else signed(r.regret, 4))
-        model = [short(r.params), _epochs(r.epochs), short(r.tokens)]
-        body.append([*[r.law, str(r.weight_decay)][:named_by], *model, *losses])
+        figures = [short(r.params), _epochs(r.epochs), short(r.tokens), scientific(r.spent_flops)]
+        body.append([*[r.law, str(r.weight_decay)][:named_by], *figures, *losses])
     print_table(header, body, title=title, indent=2)
 
 

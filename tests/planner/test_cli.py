@@ -289,3 +289,20 @@ def test_commands_of_other_packages_are_found_through_entry_points(monkeypatch: 
     result = run("train", "config.toml", "--whatever")
     assert result.exit_code == 2
     assert "`planner train` needs torch, which is not installed" in result.output
+
+
+def test_files_that_were_edited_are_not_written_over(tmp_path: Path) -> None:
+    run, asked = tmp_path / "run.toml", ["plan", "--ud", "250M", "--flops", "5e18"]
+    for how in (["--run", str(run)], ["--export", "hf", str(tmp_path / "hf")]):
+        assert CliRunner().invoke(planner, [*asked, *how]).exit_code == 0
+        assert CliRunner().invoke(planner, [*asked, *how]).exit_code == 0  # the same again
+    edited = run.read_text() + 'note = "mine"\n'
+    run.write_text(edited)
+    refused = CliRunner().invoke(planner, [*asked, "--run", str(run)])
+    assert refused.exit_code == 2
+    assert "--run would write over" in refused.output
+    assert run.read_text() == edited
+    (tmp_path / "hf" / "README.md").write_text("mine")
+    refused = CliRunner().invoke(planner, [*asked, "--export", "hf", str(tmp_path / "hf")])
+    assert "--export would write over" in refused.output
+    assert (tmp_path / "hf" / "README.md").read_text() == "mine"

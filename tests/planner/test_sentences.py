@@ -98,7 +98,7 @@ def test_without_a_ceiling_a_plan_says_what_it_takes_and_not_what_the_bare_law_w
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"epochs": 0.5}, "0.1 by the loss to be counted on; 1.0 better with probability"),
+        ({"epochs": 0.5}, "0.1 is surer; 1.0 better with probability"),
         ({"weight_decay": 0.1}, "0.1 given; 1.0 better with probability"),
         ({}, "1.0 better with probability"),
     ],
@@ -217,8 +217,8 @@ def test_what_was_tuned_elsewhere_is_in_the_row() -> None:
     assert row(p, "weight decay").endswith("; tuned elsewhere 1 to 9.3")
     assert "elsewhere" not in row(p, "weight decay", brief=True)
     left = printed("--ud", "180M", "--gpu", "8xH100", "--hours", "20")
-    assert left.endswith("uses of the rest: docs/what-else-buys-data.md")
-    assert printed("--ud", "250M", "--flops", "5e18").endswith("your own runs: planner calibrate fit")
+    assert left.endswith("your own runs: planner calibrate fit")
+    assert any(one.code == "other_uses" for one in plan("180M", gpu="8xH100", hours=20).reasons)
 
 
 def test_no_turning_point_where_nothing_is_known() -> None:
@@ -254,3 +254,62 @@ def test_no_figure_knows_a_recipe_of_ones_own() -> None:
         (said,) = [one for one in p.warnings if one.code == "translated"]
         assert "Loss, interval and epochs are the law's, which does not know your recipe." in said
         assert ("500,000 tokens a step are taken as 499,712" in said) == (recipe["batch_tokens"] == "500k")
+
+
+def test_below_eighty_per_cent_it_is_open_which_weight_decay_is_better() -> None:
+    sure, unsure = plan("250M", 5e18), plan("10M words", gpu="4090", hours=24)
+    assert row(sure, "weight decay").startswith("1.0 better with probability 92%")
+    assert row(unsure, "weight decay").startswith("open: 0.1 better with probability 62%")
+    own = plan("250M", 5e18, learning_rate=1e-3)
+    assert row(own, "weight decay").startswith("as calibrated, 1.0 better")
+    assert "tuned elsewhere" not in row(own, "weight decay")
+
+
+def test_what_more_would_do_is_not_called_nothing_where_it_is_not_known() -> None:
+    far = plan("8B", gpu="64xH100", hours="2 weeks")
+    assert "twice the tokens -0.07 (twice the compute: not known)" in row(far, "limited by")
+    assert "what twice the compute would do is not known" in " ".join(far.why().split())
+    many = plan("3B", gpu="64xH100", hours="2 weeks", members="auto")
+    assert row(many, "limited by").startswith("not known so far from what was trained")
+    assert "twice the compute 0.00" in row(plan("180M", gpu="8xH100", hours=20), "limited by")
+
+
+def test_more_data_helps_where_compute_has_no_ceiling() -> None:
+    free, bound = plan("107.4M", "unlimited"), plan("107.4M", 1e21)
+    assert free.marginal_value.loss_if_twice_the_data == pytest.approx(
+        bound.marginal_value.loss_if_twice_the_data, abs=1e-3
+    )
+    assert free.marginal_value.loss_if_twice_the_data < -0.2
+    assert free.marginal_value.loss_if_twice_the_compute == 0
+
+
+def test_no_interval_goes_below_what_nobody_can_reach() -> None:
+    p = plan("250M", 5e18, epochs=1000)
+    assert p.predictive_uncertainty is not None
+    assert p.predictive_uncertainty.loss_low == pytest.approx(p.terms.irreducible)
+    assert p.predictive_uncertainty.loss_high > p.loss
+
+
+def test_one_model_is_named_where_several_can_be_counted_on_less() -> None:
+    p = plan("250M", 5e18, members="auto")
+    assert p.members is not None
+    assert p.members.count == 1
+    assert "averaged, are expected to reach 2.99, which can be counted on less" in p.budget
+    assert "At the lower end of what averaging may gain, one model is better." in " ".join(p.why().split())
+
+
+def test_a_budget_in_dollars_is_answered_in_dollars() -> None:
+    p = plan("250M", gpu="H100", budget_usd=2000, serve_tokens="100B", serve_mfu=0.1)
+    assert " of your $2,000 (" in p.budget
+    assert "FLOPs" not in p.budget
+
+
+def test_some_warning_stands_below_every_plan() -> None:
+    lines = printed("--ud", "3B", "--gpu", "64xH100", "--hours", "2 weeks", "--members", "auto")
+    assert "A batch of 65,536 tokens is 1,024 a step for each of 64 H100s" in lines
+    assert "4 more with --why" in lines
+
+
+def test_trainings_of_others_are_near_in_size_too() -> None:
+    assert plan("10M words", gpu="4090", hours=24).published_trainings == []
+    assert plan("250M", 5e18).published_trainings
