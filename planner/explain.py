@@ -415,7 +415,7 @@ def _text_in_tokens(p: Plan) -> str:
 def _why_this_calibration(p: Plan) -> str:
     """Which was chosen where that was left open, and why."""
     why = "".join(one for one in p.reasons if one.code == "calibration_chosen").removesuffix(".")
-    for words in ("its law is ", " at what it recommends", "that of "):  # one line has no room for
+    for words in ("its law is ", " at what it alone would choose", "that of "):  # one line has no room for
         why = why.replace(words, "")
     return why
 

@@ -648,7 +648,7 @@ def _best_informed(
         return default, f"{default.name} was chosen: no shipped calibration knows such a question."
     other = f", that of {default.name} by {known[default.name]:.2f}"
     others = other if best != default.name and math.isfinite(known[default.name]) else ""
-    why = f"its law is expected to be off by {known[best]:.2f} nats at what it recommends{others}"
+    why = f"its law is expected to be off by {known[best]:.2f} nats at what it alone would choose{others}"
     return Calibration.load(best), f"{best} was chosen: {why}."
 
 
