@@ -206,14 +206,15 @@ _ONE_PLACE = 1.2  # sizes or amounts of data within this factor show nothing of 
 def _verdict(p: Plan, facts: Facts) -> str:
     """The answer in a sentence: what to train, and whether that is more than a first guess."""
     size, decay = f"{short(p.params)} parameters", weight_decay_in_words(p)
-    passes = in_epochs(p.epochs) if p.epochs >= 1 else f"{short(p.tokens)} tokens ({in_epochs(p.epochs)})"
-    said = f"Train {size} for {passes} at weight decay {decay}, from scratch"
-    if facts.asked.limits.size is not None and has_few_tokens(p.params, p.ud):
-        said += f" {CONTINUED}"
+    passes = f"for {in_epochs(p.epochs)}" if p.epochs >= 1 else f"on {short(p.tokens)} of the tokens"
+    said = f"Train {size} {passes} at weight decay {decay}, from scratch"
     if p.members is not None and p.members.count > 1:
         several = f"Train {p.members.count} models of {said.removeprefix('Train ')}"
         said = f"{several}, with different seeds, and average their probabilities"
-    said += "." if p.first_guess is None else f": a first guess, because {p.first_guess}."
+    said += "" if p.first_guess is None else f": a first guess, because {p.first_guess}"
+    if facts.asked.limits.size is not None and has_few_tokens(p.params, p.ud):
+        said += f" {CONTINUED}"
+    said += "."
     if p.purchase is not None:
         bought = f"Buy {short(p.purchase.bought)} unique tokens ({dollars(p.purchase.usd)})."
         said = f"{'Buy no data.' if p.purchase.bought < _NOTHING * p.purchase.owned else bought} {said}"
