@@ -92,8 +92,8 @@ def rms(values: np.ndarray) -> float:
 
 def errors(residual: np.ndarray, named: np.ndarray) -> str:
     return (
-        f"{rms(residual):.4f} ({rms(residual[~named]):.4f} without the runs named; median "
-        f"{np.median(np.abs(residual)):.4f})"
+        f"{rms(residual):.4f} ({rms(residual[~named]):.4f} without the runs named; absolute error "
+        f"{np.mean(np.abs(residual)):.4f} on average, {np.median(np.abs(residual)):.4f} in the middle)"
     )
 
 
