@@ -58,6 +58,14 @@ _UNFINISHED |= {"diverged", "cancelled", "canceled", "oom", "error", "timeout"}
 _IS_MISSING, _NOT_FINITE, _NOT_FINISHED = "is missing", "is not finite", "is not the end of a run"
 DOES_NOT_FIT = "does not fit"  # its name, to the pattern of names
 _NOT_ALL = re.compile(r"(?=.*param)(?=.*(?:emb|active))", re.I)
+# Names that may be meant by ours, whatever else they say.
+_SAYS = {
+    "params": re.compile(r"param|model.?size", re.I),
+    "unique_tokens": re.compile(r"token(?!i)", re.I),
+    "epochs": re.compile(r"epoch|token(?!i)", re.I),
+    "weight_decay": re.compile(r"weight.?decay|(?<![a-z])wd(?![a-z])", re.I),
+    "loss": re.compile(r"^(?!.*train).*(?:loss|perplexity|ppl|nll|entropy)", re.I),
+}
 
 
 class TableWarning(NamedTuple):
@@ -304,11 +312,15 @@ def _missing_columns(raw: RawTable, decay: float | None) -> list[Problem]:
     problems = []
     if needed := _needed(there):
         missing, column = " and no column ".join(needed), needed[0].split()[0]
-        text = f"{raw.name} has no column {missing}; it has {listed(_own(raw))}; {_hint(names, column)}"
+        text = f"{raw.name} has no column {missing}; it has {listed(_own(raw))}; {_hint(raw, column)}"
         problems.append(Problem(WHOLE_TABLE, column, "", text))
     if "weight_decay" not in there and decay is None:
-        text = f"{raw.name} has no column weight_decay; add it, or say which one all runs used"
-        problems.append(Problem(WHOLE_TABLE, "weight_decay", "", f"{text}: ‹weight_decay› 0.1"))
+        text = f"{raw.name} has no column weight_decay; "
+        if near := near_names(raw.cells, "weight_decay"):
+            text += f"{listed(near, 4)} may be it: ‹columns› weight_decay={near[0]} takes it"
+        else:
+            text += "add it, or say which one all runs used: ‹weight_decay› 0.1"
+        problems.append(Problem(WHOLE_TABLE, "weight_decay", "", text))
     return problems
 
 
@@ -330,13 +342,22 @@ def _needed(there: set[str]) -> list[str]:
     return [column for column, is_lacking in lacking.items() if is_lacking]
 
 
-def _hint(names: Sequence[str], needed: str) -> str:
+def near_names(cells: pd.DataFrame, column: str) -> list[str]:
+    """The columns with numbers whose names say that they may be this one of ours."""
+    says, numbers = _SAYS[column], (lambda name: bool(cells[name].map(plain_number).notna().any()))
+    return [str(name) for name in cells.columns if says.search(str(name)) and numbers(name)]
+
+
+def _hint(raw: RawTable, needed: str) -> str:
     """How to say where a column is that nobody guessed."""
+    names = [str(column) for column in raw.cells.columns]
     some = next((name for name in names if _NOT_ALL.search(name)), None)
     if needed == "params" and some is not None:
         return f"laws count all parameters, embeddings included (‹columns› params={some} takes these)"
     names_may = ", and ‹pattern› reads settings inside run names" if "run" in names else ""
-    return f"‹columns› {needed}=NAME says which it is{names_may}"
+    near = [name for name in near_names(raw.cells, needed) if name not in raw.taken.values()]
+    perhaps = f" ({listed(near, 4)}?)" if near else ""
+    return f"‹columns› {needed}=NAME says which it is{perhaps}{names_may}"
 
 
 def _complete(values: dict[str, np.ndarray], problems: Sequence[Problem], given: set[str]) -> list[Problem]:

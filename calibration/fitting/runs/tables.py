@@ -14,7 +14,7 @@ as they say (`columns`), inside the names of the runs (`pattern`), or by obvious
     columns="params=size*1e6, loss=ln(perplexity)"                other units: a factor, or a logarithm
     pattern="{params}_{tokens}_{epochs}ep"                        1b5_30b_4ep: 1.5B parameters, 30B tokens
 
-Names are compared without case, punctuation and the prefixes that loggers add (config., summary., hparams.).
+Names are compared without case, punctuation and the prefixes that loggers add (config., opt., eval/).
 A field of a pattern is a column of ours or any other word, which becomes a column; `*` stands for anything.
 Numbers inside names may have a unit (100m, 1.5B, 1b5, 2p8b), decimals may be written 0p1.
 """
@@ -45,6 +45,7 @@ from calibration.fitting.runs.checks import (
     check_rows,
     is_missing,
     listed,
+    near_names,
     plain_number,
     read_numbers,
     sanity_checks,
@@ -113,8 +114,8 @@ def read_runs(
     decay = None if decay is None else number(decay, "weight_decay", positive=False)
     where = None if condition is None else RowFilter(condition)
     raw = with_our_columns(_loaded(source, name or "the run table"), how.get("columns"), how.get("pattern"))
-    if decay is not None and not weight_decay_is_choice:
-        _check_weight_decay(raw, decay)
+    if decay is not None:
+        _check_weight_decay(raw, decay, weight_decay_is_choice)
     table, problems = read_numbers(raw, decay)
     chosen, deciding, conditions = np.ones(len(table), dtype=bool), set[str](), list[str]()
     if limit is not None:
@@ -147,9 +148,19 @@ def _as_said(read: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value or isinstance(value, float)}
 
 
-def _check_weight_decay(raw: RawTable, decay: float) -> None:
-    """Refuse a weight decay that is given for runs which all say their own."""
-    if "weight_decay" in raw.cells and not raw.cells["weight_decay"].map(is_missing).any():
+def _check_weight_decay(raw: RawTable, decay: float, is_choice: bool) -> None:
+    """Refuse a weight decay that is given for runs which say their own: all of them, unless the caller
+    chooses by it, or in a column that varies and whose name says weight decay.
+    """
+    if "weight_decay" not in raw.cells:
+        for column in near_names(raw.cells, "weight_decay"):
+            if raw.cells[column].map(plain_number).nunique() > 1:
+                raise InvalidInput(
+                    f"{decay:g} was given for runs that do not say theirs, but {column} of {raw.name} "
+                    f"differs between runs: ‹columns› weight_decay={column} takes it.",
+                    field="weight_decay",
+                )
+    elif not is_choice and not raw.cells["weight_decay"].map(is_missing).any():
         raise InvalidInput(
             f"{decay:g} was given for runs that do not say theirs, but all of {raw.name} do; "
             f"leave it out, or choose runs with ‹where› 'weight_decay == {decay:g}'.",
@@ -220,8 +231,8 @@ dropout: dropout dropout_rate dropout_p
 loss: final_val_loss val_loss valid_loss validation_loss eval_loss loss_val loss_eval loss_validation
   val_loss_final validation_cross_entropy val_cross_entropy val_ce val_nll eval_nll test_loss dev_loss
   heldout_loss held_out_loss final_loss cross_entropy nll loss
-prefixes: config_ summary_metrics_ summary_ hparams_ hparam_ args_ training_args_ model_ optimizer_ optim_
-  trainer_ data_ dataset_config_ metrics_ raw_config_
+prefixes: config_ cfg_ summary_metrics_ summary_ hparams_ hparam_ hyperparameters_ args_ training_args_ model_
+  optimizer_ optimiser_ optim_ opt_ trainer_ data_ dataset_config_ metrics_ raw_config_
 """
 _KNOWN = {key: names.split() for key, names in re.findall(r"^(\w+):((?:.|\n )*)", _NAMES, re.MULTILINE)}
 _PREFIXES = _KNOWN.pop("prefixes")
@@ -240,6 +251,10 @@ _UNITS = {
     **dict.fromkeys(("m", "mm", "million", "millions"), 1e6),
     **dict.fromkeys(("b", "bn", "billion", "billions"), 1e9),
 }
+_INSIDE = re.compile(r"(.+)[/.:]([^/.:]+)")  # the groups that a logger files a column under, and its name
+# Groups whose columns are about something else: another loss than the last, another model, part of one.
+_OTHER_GROUP = re.compile(r"best|min|max|init|ema|emb|active|teacher|draft|tokenizer", re.I)
+_VALIDATION_GROUP = re.compile(r"val|eval|test|dev", re.I)  # whose tokens are not those of the training
 _WRITTEN_OUT = 1e6  # numbers from here on are not in millions, whatever their column's name
 _OURS = (*COLUMNS, *RECIPE)
 _DOCUMENTED = {("tokens", "total_tokens")}  # a name of ours, and not worth saying
@@ -376,11 +391,17 @@ def _times(factor: float) -> Callable[[float], float]:
 
 
 def _plain(name: str) -> str:
-    """A name without case, punctuation and what loggers put in front of it."""
+    """A name without case, punctuation and what loggers put in front of it: certain words, and any group
+    before a name of several words, which says enough by itself (opt.weight_decay, eval/c4/val_loss).
+    """
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])", "_", name)
     plain = re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
     while prefix := next((p for p in _PREFIXES if plain.startswith(p) and plain not in _EXACT), None):
         plain = plain.removeprefix(prefix)
+    if plain not in _EXACT and (inside := _INSIDE.fullmatch(name)) and not _OTHER_GROUP.search(inside[1]):
+        own = _plain(inside[2])
+        of_training = own in _VALIDATION or not _VALIDATION_GROUP.search(inside[1])
+        plain = own if "_" in own and own in _EXACT and of_training else plain
     return plain
 
 
@@ -449,6 +470,11 @@ def _other_loss(raw: RawTable, forms: Mapping[str, str]) -> _Meant | None:
                 f"{raw.name} has the loss in bits per byte ({column}), laws are about nats per token; "
                 f"multiply by ln 2 and the tokenizer's bytes per token: ‹columns› loss={column}*2.9 at 4.2 "
                 f"bytes per token."
+            )
+        if near := near_names(raw.cells, "loss"):
+            raise InvalidInput(
+                f"{raw.name} has no column loss; {listed(near, 4)} may be the validation loss: "
+                f"‹columns› loss={near[0]} takes it."
             )
         if form in _TRAINING:
             raise InvalidInput(

@@ -54,7 +54,11 @@ def test_another_unit_is_a_factor_or_a_logarithm():
         ("unique_tokens", "hparams/dataset_tokens"),
         ("epochs", "training_args.num_train_epochs"),
         ("weight_decay", "optimizer.WeightDecay"),
+        ("weight_decay", "opt.weight_decay"),
+        ("weight_decay", "config.groups.muon.weight_decay"),
         ("loss", "eval/loss"),
+        ("loss", "eval/val_loss"),
+        ("loss", "eval/c4/val_loss"),
         ("loss", "Final val loss"),
         ("run", "Run Name"),
     ],
@@ -63,6 +67,37 @@ def test_obvious_names_are_guessed_and_said(ours, theirs):
     table = read_runs(TABLE.rename(columns={ours: theirs}))
     same(table, TABLE)
     assert [note.text for note in warnings_of(table)] == [f"read {ours} from {theirs}"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("loss", "best/val_loss"),
+        ("loss", "eval/c4_loss_x"),
+        ("params", "draft_model.n_params"),
+        ("weight_decay", "group0_wd"),
+    ],
+)
+def test_names_that_are_not_sure_are_said_and_not_taken(ours, theirs):
+    table = TABLE.rename(columns={ours: theirs}).assign(**{"train/loss": TABLE["loss"] - 0.1})
+    with pytest.raises(InvalidInput, match=f"no column {ours}; .*{theirs}"):
+        read_runs(table)
+    same(read_runs(table, columns={ours: theirs}), TABLE)
+
+
+def test_tokens_of_the_validation_set_are_not_those_of_the_training():
+    with pytest.raises(InvalidInput, match="no column epochs"):
+        read_runs(TABLE.rename(columns={"epochs": "eval/total_tokens"}))
+
+
+def test_no_weight_decay_is_said_for_runs_that_differ_in_a_column_of_that_name():
+    decays = [0.1, 0.5, 0.5] * 9
+    for theirs in ("group0_wd", "final weight-decay"):
+        table = TABLE.drop(columns="weight_decay").assign(**{theirs: decays})
+        with pytest.raises(InvalidInput, match=f"{theirs} of the run table differs between runs"):
+            read_runs(table, weight_decay=0.1)
+        assert list(read_runs(table, columns={"weight_decay": theirs})["weight_decay"]) == decays
+    same(read_runs(table.assign(**{theirs: 0.1}), weight_decay=0.1), TABLE)
 
 
 def test_a_unit_in_the_name_is_believed():
