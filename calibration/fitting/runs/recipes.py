@@ -40,6 +40,7 @@ import pandas as pd
 
 from calibration.fitting.runs.arrays import SINGLE_EPOCH
 from calibration.fitting.runs.checks import WARNINGS, TableWarning, listed
+from planner.inputs import short
 
 CELL = ["params", "unique_tokens", "epochs"]
 SETTING = ["weight_decay", "learning_rate", "batch_tokens", "dropout"]
@@ -48,6 +49,14 @@ STEPS_CHOSEN = "steps_chosen"  # whether the caller says which steps are enough
 _SELECTED = "selected"
 _FEWEST = 3  # runs that a fit needs
 _CLEARLY = 4.0  # standard deviations
+_APART = 1.05  # ratio from which settings differ by more than rounding
+# What a rate or batch may go with, and what it is called.
+_ALONG = {
+    "params": "size",
+    "weight_decay": "weight decay",
+    "unique_tokens": "unique tokens",
+    "epochs": "epochs",
+}
 _USUAL_NOISE = 0.005  # of ln(loss) between seeds
 
 
@@ -186,7 +195,7 @@ def _envelope(table: pd.DataFrame) -> tuple[pd.DataFrame, list[TableWarning]]:
     each = _setting(table, [*CELL, "weight_decay"])
     varied = [name for name in recipe if (table.groupby(each)[name].nunique(dropna=False) > 1).any()]
     if not varied:
-        return table, []
+        return table, _between_cells(table)
     settings = pd.Series(_setting(table, [*CELL, *_settings(table)]), index=table.index)
     mean = table["loss"].groupby(settings).transform("mean")
     best = settings[mean.groupby(cells).idxmin().to_numpy()]
@@ -198,6 +207,37 @@ def _envelope(table: pd.DataFrame) -> tuple[pd.DataFrame, list[TableWarning]]:
         middle = float(decays[len(decays) // 2])
         found = found.assign(tuned_weight_decay=found["weight_decay"], weight_decay=middle)
     return found, [_taken(table, found, varied), *_untuned(found), *_at_the_edge(table, found, varied)]
+
+
+def _between_cells(table: pd.DataFrame) -> list[TableWarning]:
+    """Rates and batches that differ, though never inside a cell: the law cannot tell what they do from what
+    the size or the data they go with does.
+    """
+    said = []
+    for name in ("learning_rate", "batch_tokens"):
+        known = table[table[name].notna()] if name in table else table[:0]
+        if not len(known) or known[name].max() < _APART * known[name].min():
+            continue
+        show = short if name == "batch_tokens" else "{:g}".format
+        values = (
+            f"{_word(name)} differs between runs ({show(known[name].min())} to {show(known[name].max())})"
+        )
+        along = next((column for column in _ALONG if _follows(known, name, column)), None)
+        if along is None:
+            text = "; the law knows nothing of it"
+        else:
+            first, last = (known.loc[known[along].idxmin()], known.loc[known[along].idxmax()])
+            ends = f"{show(first[name])} at the smallest, {show(last[name])} at the largest"
+            text = f" and goes with the {_ALONG[along]} ({ends}): the law is of that rule, and cannot tell "
+            text += "the two apart"
+        said.append(TableWarning("recipes_differ", values + text, warns=True))
+    return said
+
+
+def _follows(table: pd.DataFrame, name: str, column: str) -> bool:
+    """Whether a setting is the same for all runs with the same value of this column."""
+    spans = table.groupby(column)[name].agg(["min", "max"])
+    return len(spans) > 1 and bool((spans["max"] < _APART * spans["min"]).all())
 
 
 def _taken(table: pd.DataFrame, found: pd.DataFrame, varied: Sequence[str]) -> TableWarning:

@@ -59,6 +59,35 @@ def test_runs_without_names_may_differ_in_their_recipe_only():
     assert len(read_runs(pd.concat(both))) == 54
 
 
+@pytest.mark.parametrize(
+    ("column", "called", "ends"),
+    [
+        ("params", "size", "0.0006 at the smallest, 0.0003 at the largest"),
+        ("unique_tokens", "unique tokens", "0.0006 at the smallest, 0.0003 at the largest"),
+    ],
+)
+def test_a_rate_that_goes_with_the_size_or_the_data_is_said_by_the_fit_and_its_plans(column, called, ends):
+    rates = np.where(TABLE[column] < TABLE[column].max(), 6e-4, 3e-4)
+    table = comparable_runs(read_runs(TABLE.assign(learning_rate=rates, batch_tokens=65536)))
+    (note,) = warnings_of(table)
+    assert note.warns
+    assert note.text == (
+        f"learning rate differs between runs (0.0003 to 0.0006) and goes with the {called} ({ends}): the law "
+        "is of that rule, and cannot tell the two apart"
+    )
+    known = fit(table, bootstrap=0, laws=["additive_1p"])
+    assert f"{note.text}." in plan(ud=4e8, flops=1e18, calibration=known).warnings
+
+
+def test_a_rate_that_goes_with_nothing_is_said_and_rounding_is_not():
+    steps = TABLE["unique_tokens"] * TABLE["epochs"] / 65536
+    rates = np.where(np.arange(27) % 2, 6e-4, 3e-4)
+    table = comparable_runs(read_runs(TABLE.assign(learning_rate=rates, steps=steps.round())))
+    assert [note.text for note in warnings_of(table)] == [
+        "learning rate differs between runs (0.0003 to 0.0006); the law knows nothing of it"
+    ]
+
+
 # -- runs starved of steps, and the tuned envelope -----------------------------------------------------------
 
 BATCH = 1_000_000
