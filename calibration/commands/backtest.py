@@ -54,6 +54,8 @@ def backtest(runs: str, rows: Rows, laws: tuple[str, ...], as_json: bool, **how:
 
 
 def _print(result: Backtest) -> None:
+    for decay, reason in result.left_out.items():
+        click.echo(f"Left out: weight decay {decay}, where {reason}.")
     click.echo(
         f"{result.groups} groups of runs with equal unique tokens and compute within {result.tolerance:.0%}: "
         f"{result.runs} runs, {result.pairs} pairs; each law fitted without the {result.leave} it is judged "

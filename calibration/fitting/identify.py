@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 from calibration.fitting.solver import Coordinates
-from planner.inputs import InvalidInput, short
+from planner.inputs import short
 from planner.laws import (
     BASE_FORM,
     BASE_PARAMETERS,
@@ -77,12 +77,6 @@ class Unidentified(NamedTuple):
             return "a grid of at least three sizes, three budgets and several epochs would do"
         runs = f"{len(self.add)} runs: " if len(self.add) > 1 else "a run of "
         return f"add {runs}{'; '.join(str(run) for run in self.add)}"
-
-
-def check_identifiable(table: pd.DataFrame, forms: Iterable[str] = STANDARD) -> None:
-    """Refuse a table from which one of these forms cannot be identified, at any of its weight decays."""
-    for first in unidentified(table, forms):
-        raise InvalidInput(f"{first}.")
 
 
 def unidentified(table: pd.DataFrame, forms: Iterable[str] = STANDARD) -> list[Unidentified]:

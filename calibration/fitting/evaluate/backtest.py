@@ -6,11 +6,10 @@ ranks them right (pairs in the right order; Kendall's tau is twice that share mi
 best is close to the best (regret: its loss minus the lowest loss of the group).
 
 No law is judged on runs that it was fitted on: for each group all laws are fitted again without it, or,
-stricter, without all runs in its (size, budget) cells. Groups without which a law cannot be identified any
-more are left out for all laws. Where recipes differ inside a weight decay, the choice is between tuned
-runs (`recipes`). Intervals are over groups, resampled with replacement: the groups are few, and
-their spread is what limits the answer.
-"""
+stricter, without all runs in its (size, budget) cells. Weight decays whose runs do not identify every law,
+and groups without which one cannot be identified any more, are left out for all laws. Where recipes differ
+inside a weight decay, the choice is between tuned runs (`recipes`). Intervals are over groups, resampled with
+replacement: the groups are few, and their spread is what limits the answer."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ import pandas as pd
 
 from calibration.fitting.evaluate.summary import PAPER_DELTA
 from calibration.fitting.huber import Fits, fit_forms, left_out_predictions
-from calibration.fitting.identify import check_identifiable, is_identified
+from calibration.fitting.identify import is_identified, unidentified
 from calibration.fitting.runs.arrays import Group, Runs, find_groups
 from calibration.fitting.runs.recipes import comparable_runs
 from calibration.fitting.solver import Progress, part_of, points_of, silent
@@ -66,6 +65,7 @@ class Backtest:
     scores: tuple[Score, ...]
     details: tuple[dict[str, Any], ...]  # per group: the choices, and what each law picked
     not_identified: dict[str, str]  # forms that all runs together do not determine, and why
+    left_out: dict[str, str]  # weight decays whose runs do not identify the laws, and why
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -93,8 +93,10 @@ def backtest(
     if leave not in LEAVE:
         raise InvalidInput(f"must be one of {', '.join(LEAVE)}; got {leave!r}.", field="leave")
     table = comparable_runs(table).reset_index(drop=True)
-    apart, groups = _nearest_groups(table, apart, widen=tolerance is None)
-    check_identifiable(table, forms)
+    near, groups = _nearest_groups(table, apart, widen=tolerance is None)
+    table, left_out = _identified(table, forms)
+    if left_out:
+        near, groups = _nearest_groups(table, apart, widen=tolerance is None)
     judged, problems = _left_out(table, groups, forms, delta, leave, progress or silent)
     if not judged:
         raise InvalidInput(
@@ -108,12 +110,27 @@ def backtest(
         pairs=sum(_pairs(group.losses, group.losses)[1] for group in kept),
         runs=len({row for group in kept for some in group.rows for row in some}),
         skipped_groups=len(groups) - len(kept),
-        tolerance=apart,
+        tolerance=near,
         leave=leave,
         scores=tuple(_scored(kept, losses, seed)),
         details=tuple(_details(kept, losses)),
         not_identified=problems,
+        left_out=left_out,
     )
+
+
+def _identified(table: pd.DataFrame, forms: Sequence[str]) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The runs of the weight decays that identify all these laws, and why others do not; raises where none
+    does.
+    """
+    reasons: dict[float, str] = {}
+    lacking = unidentified(table, forms)
+    for one in lacking:
+        reasons.setdefault(one.weight_decay, f"{one.form} cannot be identified: {one.reason}; {one.remedy}")
+    kept = table[~table["weight_decay"].isin(reasons)]
+    if not len(kept):
+        raise InvalidInput(f"{lacking[0]} (a backtest has no prior to fill in, as a fit has).")
+    return kept, {f"{decay:g}": why for decay, why in reasons.items()}
 
 
 def _nearest_groups(table: pd.DataFrame, apart: float, *, widen: bool) -> tuple[float, list[Group]]:

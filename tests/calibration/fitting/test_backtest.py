@@ -57,6 +57,22 @@ def test_seeds_of_one_configuration_count_once():
         np.testing.assert_allclose(both.loss, np.array(once.loss) + 0.01)
 
 
+def test_a_weight_decay_that_identifies_no_law_is_left_out_and_said(tmp_path):
+    table, laws = isoflop_table(), ["chinchilla", "additive_1p"]
+    few = table[(table["unique_tokens"] == 1e8) & (table["epochs"] > 1)]
+    both = pd.concat([table, few.assign(weight_decay=1.0, run=few["run"] + "-b")], ignore_index=True)
+    found, alone = backtest(both, laws=laws), backtest(table, laws=laws)
+    assert (found.scores, found.runs) == (alone.scores, alone.runs)
+    assert list(found.left_out) == ["1"]
+    assert alone.left_out == {}
+    with pytest.raises(InvalidInput, match=r"cannot be identified at weight decay 1: .*; add \d runs"):
+        backtest(both[both["weight_decay"] == 1.0], laws=laws)
+    both.to_csv(tmp_path / "runs.csv", index=False)
+    said = CliRunner().invoke(command, [str(tmp_path / "runs.csv"), "--law", "additive_1p"])
+    assert said.exit_code == 0, said.output
+    assert "Left out: weight decay 1, where additive_1p cannot be identified: only 0 different" in said.output
+
+
 def test_forms_that_a_fit_would_leave_out_are_marked(monkeypatch):
     assert backtest(isoflop_table(), laws=["additive_1p"]).not_identified == {}
     monkeypatch.setattr(
