@@ -75,7 +75,7 @@ def on_this_machine(runs: Sequence[StudyRun], machine: LocalEngine, price: float
 
         from trainer.run.estimate import estimate
     except ImportError:
-        return here(basis="torch is not installed, so nothing was timed")
+        return here(basis="not timed, as torch is not installed; pip install '.[train]' would do")
     before = torch.get_num_threads()
     torch.set_num_threads(machine.threads)
     try:

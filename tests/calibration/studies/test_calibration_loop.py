@@ -227,6 +227,11 @@ def test_a_question_with_a_mistake(
     assert not [*tmp_path.iterdir()]
 
 
+def test_hours_without_torch_name_what_to_install(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert "pip install '.[train]'" in refused(text, "--budget", "2 h", "--dry-run", *SETTINGS)
+
+
 @pytest.mark.parametrize("corpus", ["nowhere.txt", "nowhere/*.txt", "nowhere/", "./nowhere"])
 def test_a_corpus_that_is_not_there(corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
