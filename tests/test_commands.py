@@ -31,6 +31,7 @@ ELSEWHERE = {
     r"(python3 -m venv|\. \.venv|pip install|pytest|ruff|mkdocs|pre-commit|python -m pytest)": ".ci/run",
     r"planner tokenise": "tests/calibration/studies/test_faults.py",
     r"planner serve": "tests/calibration/web/test_api.py",
+    r"python3 -c|planner plan --calibration ours.json": "tests/calibration/web/test_hosting.py",
     r"podman": "container engines are not everywhere; docs/service.md says so",
     r"python deploy/space": "tests/calibration/web/test_hosting.py",
     r"python (-m )?benchmarks": "benchmarks are run by hand, on a quiet machine",

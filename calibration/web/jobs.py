@@ -184,13 +184,15 @@ def _listen(
 
 def file_name(given: str, content: bytes = b"") -> str:
     """A visitor's name of a file as that of one, with nothing that a file system could mistake; what it ends
-    in is what it is.
+    in is what it is, and nothing where it is not the JSON that it is called.
     """
     name = re.sub(r"[^\w.() -]", "-", Path(given.replace("\\", "/")).name, flags=re.ASCII).strip(". ")
     stem = Path(name or "runs").stem[:60]
     if content.startswith(b"PAR1"):
         return f"{stem}.parquet"
-    return f"{stem}.json" if content.lstrip()[:1] in (b"{", b"[") else f"{stem}.csv"
+    if content.lstrip()[:1] in (b"{", b"["):
+        return f"{stem}.json"
+    return str(stem) if name.lower().endswith(".json") else f"{stem}.csv"
 
 
 def _start() -> subprocess.Popen[str]:

@@ -165,6 +165,21 @@ def test_a_calibration_travels_with_the_request_or_is_uploaded(server: Address) 
         assert Plan.model_validate_json(reply.body) == expected
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"\xc3\x28\xfe\x00 anything", "is not UTF-8"),
+        (b"some text\n", "is no calibration"),
+        (b"run,params,loss\na,1e8,3.2\n", "is a run table"),
+        (b'{"calibration": {}}', "schema_version is missing"),
+    ],
+)
+def test_what_is_no_calibration_is_called_what_it_is(server: Address, body: bytes, said: str) -> None:
+    reply = ask(server, "/v1/calibrations", body)
+    assert reply.status == 422
+    assert said in reply.json()["detail"]
+
+
 def test_a_calibration_that_is_not_here(server: Address) -> None:
     for name in ("own-" + "0" * 32, "own-../../x", "micro.json", "./micro", "/etc/passwd", "", "file:///x"):
         reply = ask(server, "/v1/plan", {"ud": "250M", "flops": "5e18", "calibration": name})

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 import databound
+from planner.cli import planner
 from planner.results import Plan
 from tests.calibration.web.conftest import Address
 from tests.places import ROOT
@@ -34,6 +36,11 @@ def test_every_curl_of_the_page_is_answered(server: Address, runs: pd.DataFrame,
         answers.append(done.stdout)
     assert Plan.model_validate_json(answers[0]) == databound.plan(ud="250M", flops="5e18")
     assert '"calibration"' in (tmp_path / "fitted.json").read_text()
+    taken_out, planned = re.findall(r"^(?:python3 -c|planner plan --calibration) .*", PAGE, re.MULTILINE)
+    subprocess.run(shlex.split(taken_out), cwd=tmp_path, check=True)
+    own = planned.replace("ours.json", str(tmp_path / "ours.json"))
+    done = CliRunner().invoke(planner, shlex.split(own)[1:])
+    assert done.exit_code == 0, done.output
 
 
 def test_the_python_of_the_page_runs(
