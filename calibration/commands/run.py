@@ -31,6 +31,8 @@ from calibration.studies.calibration_loop import (
     as_json,
     calibrate,
     first_words,
+    informed_plan,
+    known_already,
     planned_ahead,
     question_of,
     stored_question,
@@ -41,7 +43,7 @@ from calibration.studies.local import LocalEngine
 from calibration.studies.study import Study, StudyRun
 from planner.cli import json_option, option
 from planner.inputs import InvalidInput, compute, count, duration, hours, number, scientific, short, whole
-from planner.show.terminal import print_table
+from planner.show.terminal import print_paragraph, print_table
 from trainer.run.store import Store
 
 
@@ -136,6 +138,8 @@ def _run(
     trainers = training.trainers(loop.study, folder)
     say = partial(click.echo, err=True)
     say(f"{first_words(question)}.")
+    if shipped := informed_plan(loop):
+        say(f"{known_already(shipped)}")
 
     def train(study: Study, runs: Sequence[StudyRun], part: str) -> Mapping[str, str]:
         say(f"Next: {as_cells(runs)}.")
@@ -224,7 +228,10 @@ def _dry_run(
     if as_json_:
         print_json({"ud": question.ud, "flops": question.flops, "budget": question.budget, **takes.facts()})
         return
-    click.echo(f"About {first_words(question)}, in {WAVES} waves or fewer. The first:\n")
+    click.echo(f"About {first_words(question)}, in {WAVES} waves or fewer.")
+    if shipped := informed_plan(loop):
+        print_paragraph(known_already(shipped))
+    click.echo("The first wave:\n")
     print_table(
         ("params", "unique", "epochs", "λ", "steps", "FLOPs"),
         [

@@ -344,8 +344,8 @@ def _needed(there: set[str]) -> list[str]:
 
 def near_names(cells: pd.DataFrame, column: str) -> list[str]:
     """The columns with numbers whose names say that they may be this one of ours."""
-    says, numbers = _SAYS[column], (lambda name: bool(cells[name].map(plain_number).notna().any()))
-    return [str(name) for name in cells.columns if says.search(str(name)) and numbers(name)]
+    said = [name for name in cells.columns if _SAYS[column].search(str(name))]
+    return [str(name) for name in said if cells[name].map(plain_number).notna().any()]
 
 
 def _hint(raw: RawTable, needed: str) -> str:

@@ -226,8 +226,8 @@ def _between_cells(table: pd.DataFrame) -> list[TableWarning]:
         if along is None:
             text = "; the law knows nothing of it"
         else:
-            first, last = (known.loc[known[along].idxmin()], known.loc[known[along].idxmax()])
-            ends = f"{show(first[name])} at the smallest, {show(last[name])} at the largest"
+            in_order = known.sort_values(along)[name]
+            ends = f"{show(in_order.iloc[0])} at the smallest, {show(in_order.iloc[-1])} at the largest"
             text = f" and goes with the {_ALONG[along]} ({ends}): the law is of that rule, and cannot tell "
             text += "the two apart"
         said.append(TableWarning("recipes_differ", values + text, warns=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,8 @@ from calibration.studies.calibration_loop import Asked, learning_rate, stored_qu
 from calibration.studies.corpus_recipe import recipe_of
 from calibration.studies.directory import StudyDirectory
 from planner.calibration import Calibration
-from planner.inputs import InvalidInput
+from planner.inputs import InvalidInput, short
+from planner.plans import plan
 from tests.calibration.studies.conftest import ended, endings, environment, midway, until
 
 TINY = ("tokenizer=bytes", "sequence_length=32", "compile=off", "checkpoint_every=10", "log_every=1")
@@ -248,6 +250,35 @@ def test_a_dry_run_says_what_all_of_it_takes_and_writes_nothing(
     assert "All waves: at most 4 runs, 2e9 FLOPs" in done.stdout
     assert "To confirm: 6 runs" in done.stdout
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("options", "law"),
+    [
+        (["--ud", "25600"], "micro-weight-decay"),
+        (["--set", "learning_rate=3e-3"], None),  # another recipe than that of any law
+        (["--set", "dropout=0.1"], None),
+        (["--set", "optimizer=muon"], None),
+        (["--set", "tokenizer=bytes"], None),
+        (["--ud", "21k"], None),  # fewer tokens than any were fitted on
+    ],
+)
+def test_a_shipped_law_that_answers_the_question_is_named_before_anything_is_trained(
+    options: list[str], law: str | None, text: Path, tmp_path: Path
+) -> None:
+    words = [str(text), "-o", str(tmp_path / "out"), "--budget", "1e12", "--flops", "1e12", "--dry-run"]
+    done = CliRunner().invoke(run, [*words, *options])
+    assert done.exit_code == 0, done.output
+    said = " ".join(done.stdout.split())
+    assert ("which ships, has this recipe" in said) == (law is not None)
+    if law is not None:
+        found = re.search(
+            r"About (\S+) unique tokens.* it plans (\S+) x (\d+) at \S+, .*without any run", said
+        )
+        assert found is not None
+        shipped = plan(found[1], 1e12, calibration=law)
+        assert (found[2], float(found[3])) == (short(shipped.params), shipped.epochs)
+        assert "own runs did not pay" in said
 
 
 def test_few_paragraphs_are_documents_and_many_files_are_not_parted(tmp_path: Path) -> None:
