@@ -31,7 +31,7 @@ from planner.inputs import epochs as passes
 from planner.inputs import named, scientific, short
 from planner.laws import DEFAULT_FORM, STANDARD
 from planner.plans import disagreement_at
-from planner.show.terminal import print_table
+from planner.show.terminal import print_paragraph, print_table
 
 
 @click.command(cls=Command)
@@ -47,11 +47,12 @@ from planner.show.terminal import print_table
     "NAME|FILE",
 )
 @row_options(
-    "existing runs", "Weight decay to design for [default: that of the runs, or of the calibration]."
+    "existing runs", "Weight decay to design for [default: that of the runs, or of the calibration's plan]."
 )
 @option("--law", f"Law form [default: {DEFAULT_FORM}].", "FORM")
 @option("--max-runs", "Propose at most so many runs.", type=click.IntRange(1, 200), default=30)
 @option("--min-params", "Smallest model worth training [default: 1/64 of the planned size].", "N")
+@option("--batch-tokens", "Tokens per step [default: those of the runs, or of the calibration].", "TOKENS")
 @option("--vocab --vocab-size vocab_size", "Vocabulary of the shapes [default: the calibration's].", "V")
 @output_option("FILE.csv", "Write the runs as a table that lacks only its losses.")
 @option("--json as_json", "Print the design as JSON.", is_flag=True)
@@ -95,7 +96,7 @@ def design(
     else:
         _print_design(plan)
         if settling:
-            click.echo(settling)
+            print_paragraph(settling)
     if output is not None:
         write_text(output, plan.table().to_csv(index=False))
         if not as_json:
@@ -104,10 +105,10 @@ def design(
 
 def _print_design(plan: Design) -> None:
     decay = "tuned weight decays" if plan.tuned else f"weight decay {plan.weight_decay:g}"
-    click.echo(
-        f"{plan.law} of {plan.calibration} at {decay}, {plan.existing_runs} existing runs; "
-        f"{describe(plan)}.\n"
+    print_paragraph(
+        f"{plan.law} of {plan.calibration} at {decay}, {plan.existing_runs} existing runs; {describe(plan)}."
     )
+    click.echo()
     known = {
         "target loss": f"±{plan.loss_error_before:.3f}",
         "target params": factor(plan.params_error_before),
@@ -131,25 +132,26 @@ def _print_design(plan: Design) -> None:
     ]
     before = {**dict.fromkeys(rows[0] if rows else (), ""), "run": "-", **known}
     print_rows([before, *rows])
-    click.echo(
-        f"\n{len(plan.runs)} runs, {scientific(plan.flops)} of {scientific(plan.budget)} FLOPs. Standard "
-        "errors of the target "
-        f"are those after all runs up to the line, allowing for the law itself to be off."
+    click.echo()
+    many = f"{len(plan.runs)} run{'s' * (len(plan.runs) != 1)}"
+    print_paragraph(
+        f"{many}, {scientific(plan.flops)} of {scientific(plan.budget)} FLOPs. Standard errors of the target "
+        "are those after all runs up to the line, allowing for the law itself to be off."
     )
     if plan.batch_tokens is not None and plan.steps_needed is not None:
-        click.echo(
-            f"Each has the {plan.steps_needed:,.0f} steps of {short(plan.batch_tokens)} tokens, or more, "
-            "that the runs show to be needed."
-        )
+        shortest = "of these runs" if plan.existing_runs else f"behind {plan.calibration}"
+        why = "the runs show to be needed" if plan.steps_shown else f"the shortest run {shortest} had"
+        steps = f"{plan.steps_needed:,.0f} steps of {short(plan.batch_tokens)} tokens"
+        print_paragraph(f"Each has the {steps}, or more, that {why}.")
     if plan.tuned:
-        click.echo(
+        print_paragraph(
             "The existing runs were tuned one by one. So train each of these with half and twice its weight "
             "decay (λ, by a rule) as well, and give the best; FLOPs are of one."
         )
     lacking = plan.not_identified
     told = "no law" if len(lacking) == len(STANDARD) else f"all standard laws but {', '.join(lacking)}"
     told = f"{told}, so that a fit will lean on its prior" if lacking else "every standard law"
-    click.echo(f"Together with what exists they identify {told}.")
+    print_paragraph(f"Together with what exists they identify {told}.")
 
 
 @click.command(cls=Command)

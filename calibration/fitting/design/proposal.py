@@ -16,7 +16,7 @@ of its dearest run, unless the caller names another.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,7 @@ from planner.calibration import Calibration, shipped_names
 from planner.hardware import Architecture, shape_for, vocabulary
 from planner.inputs import CONTINUOUS, InvalidInput, compute, count, number, scientific, short
 from planner.laws import BASE_FORM, DEFAULT_FORM, STANDARD, Law, check_form
+from planner.plans import plan
 from planner.solve import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.weight_decay_rule import tuned_weight_decay, within_factor
 
@@ -102,7 +103,8 @@ class Design:
     calibration: str = ""  # the law that was the prior
     not_identified: tuple[str, ...] = ()  # forms that cannot be fitted without a prior once all are trained
     batch_tokens: float | None = None  # of the existing runs
-    steps_needed: float | None = None  # that a run must have to tell anything, as the existing ones show
+    steps_needed: float | None = None  # that a run must have, as the existing ones show or at least had
+    steps_shown: bool = False  # whether they show that fewer tell nothing; otherwise none had fewer
     tuned: bool = False  # whether each existing run is the best of several settings
     warnings: tuple[str, ...] = ()
 
@@ -144,6 +146,7 @@ def design(
     vocab_size: Any = None,
     min_tokens: Any = None,
     min_unique: Any = None,
+    batch_tokens: Any = None,
     identify: bool = True,
     noise: Any = None,
     model_discrepancy: Any = None,
@@ -152,28 +155,26 @@ def design(
     """Propose runs, worth at most `budget` FLOPs, that make the plan for a target certain soonest.
 
     `runs` are those that exist already; `calibration` is the prior law, weak enough to be overruled by a
-    dozen runs, by default the shipped one that suits the runs, or the target. `noise` and `model_discrepancy`
-    are learnt from the runs unless given. Candidates use the target's compute and data at most, `min_unique`
-    of it at least, see `min_tokens`, have the steps needed (`recipes`); `identify`: the first identify a law.
+    dozen runs, by default the shipped one that suits the runs, or the target; `weight_decay` by default that
+    of the runs, or of the prior's plan. `noise` and `model_discrepancy` are learnt from the runs unless
+    given. Candidates use the target's compute and data at most, `min_unique` of it at least, and `min_tokens`
+    or the steps needed (`recipes`, or as many as every run had); `identify`: the first identify a law.
     """
     total, flops = compute(budget, "budget"), compute(target_flops, "target_flops")
     ud, grid = count(target_ud, "target_ud"), _noise_grid(noise, model_discrepancy)
     known = suitable_calibration(ud) if calibration is None else Calibration.load(calibration)
     form = check_form(law) if law is not None else default_form(known)
     rows = known.vocab_size if vocab_size is None else vocab_size
-    decay, runs, existing, told = _existing(runs, weight_decay, known)
-    said: tuple[str, ...] = ()
-    if existing is None or runs is None:
-        belief = prior_near(known, form, decay, grid or FINE)
-    else:
-        known, belief, said = _after(runs, form, decay, known if calibration is not None else None, grid)
-    batch, steps = _batch_and_steps(runs, known)
+    decay, runs, existing, told = _existing(runs, weight_decay, lambda: _planned_decay(known, ud, flops))
+    compared = None if existing is None else runs
+    known, belief, said = _belief(compared, form, decay, known, calibration is not None, grid)
+    batch, (steps, shown) = _batch(runs, known, batch_tokens), _fewest_steps(runs, known, min_tokens)
     target, warnings = Target.of(belief.law, ud, flops).no_worse_than_uniform(rows, known.name)
     trained = None if existing is None else points_of(existing)
     limits = min(total, flops), min_params, rows, trained, _fewest_tokens(min_tokens, batch, steps)
     shapes, points = _candidates(target.params, _parts(ud, min_unique), *limits)
     if not shapes:
-        raise InvalidInput(_too_little(total, batch, steps))
+        raise _too_little(total, batch, steps)
     chosen = select_runs(
         belief,
         points,
@@ -189,7 +190,8 @@ def design(
     picked = [shapes[i] for i in cheapest_first], _some(points, cheapest_first)
     found = _proposal(belief, decay, target, *picked, trained, total, batch)
     facts: dict[str, Any] = {"calibration": known.name, "batch_tokens": batch, "steps_needed": steps}
-    return _by_the_rule(dataclasses.replace(found, **facts, warnings=(*told, *said, *warnings)), runs)
+    facts |= {"steps_shown": shown, "warnings": (*told, *said, *warnings)}
+    return _by_the_rule(dataclasses.replace(found, **facts), runs)
 
 
 def _by_the_rule(found: Design, runs: pd.DataFrame | None) -> Design:
@@ -237,14 +239,23 @@ def prior_near(known: Calibration, form: str, decay: float, grid: NoiseGrid = FI
     return no_pooling(prior, {decay: nothing}, form, grid)[decay]
 
 
-def _after(
-    runs: pd.DataFrame, form: str, decay: float, given: Calibration | None, grid: NoiseGrid | None
+def _belief(
+    runs: pd.DataFrame | None,
+    form: str,
+    decay: float,
+    known: Calibration,
+    given: bool,
+    grid: NoiseGrid | None,
 ) -> tuple[Calibration, Posterior, tuple[str, ...]]:
-    """The posterior of a fit of these runs, its prior, and a warning where that is not the given one."""
+    """The posterior of a fit of these runs, its prior, and a warning where that is not the given one; without
+    runs the prior itself.
+    """
+    if runs is None:
+        return known, prior_near(known, form, decay, grid or FINE), ()
     said: tuple[str, ...] = ()
-    if given is not None and shares_runs(given, fingerprints(runs)):
-        said = (f"{given.name} was fitted on some of these runs: another law is their prior",)
-    found = hierarchical_fit(runs, (form,), AUTO if given is None or said else given, grid=grid)
+    if given and shares_runs(known, fingerprints(runs)):
+        said = (f"{known.name} was fitted on some of these runs: another law is their prior",)
+    found = hierarchical_fit(runs, (form,), known if given and not said else AUTO, grid=grid)
     return found.prior.calibration, found.posteriors[form][decay], said
 
 
@@ -262,14 +273,14 @@ def _noise_grid(noise: Any, model_discrepancy: Any) -> NoiseGrid | None:
 
 
 def _existing(
-    runs: pd.DataFrame | None, weight_decay: Any, known: Calibration
+    runs: pd.DataFrame | None, weight_decay: Any, planned: Callable[[], float]
 ) -> tuple[float, pd.DataFrame | None, pd.DataFrame | None, tuple[str, ...]]:
     """The weight decay that is designed for, the runs that can be compared with each other, those of them at
     it, and how they were chosen.
     """
     wanted = None if weight_decay is None else number(weight_decay, "weight_decay", positive=False)
     if runs is None:
-        return (known.settings[0].weight_decay if wanted is None else wanted), None, None, ()
+        return (planned() if wanted is None else wanted), None, None, ()
     before = len(warnings_of(runs))
     chosen = comparable_runs(runs, wanted)
     told = tuple(warning.text for warning in warnings_of(chosen, "‹{}›".format)[before:])
@@ -284,23 +295,50 @@ def _existing(
     return float(decays[0]), chosen, chosen, told
 
 
-def _too_little(budget: float, batch: float | None, steps: float | None) -> str:
+def _too_little(budget: float, batch: float | None, steps: float | None) -> InvalidInput:
     needed = f" with the {steps:,.0f} steps of {short(batch)} tokens that it needs" if batch and steps else ""
-    return (
+    return InvalidInput(
         f"no run worth training{needed} fits into a budget of {scientific(budget)} FLOPs; "
-        f"a larger budget or smaller models (‹min_params›, a smaller vocabulary) would do."
+        f"a larger budget, smaller models (‹min_params›, a smaller vocabulary) or a smaller batch "
+        f"(‹batch_tokens›) would do."
     )
 
 
-def _batch_and_steps(runs: pd.DataFrame | None, known: Calibration) -> tuple[float | None, float | None]:
-    """Tokens of a step and how many steps a run needs: as the runs show, or else those of the calibration."""
-    batch: float | None = None if known.recipe is None else known.recipe.batch_tokens
-    steps = known.steps_needed
+def _planned_decay(known: Calibration, ud: float, flops: float) -> float:
+    """That of the plan by this calibration; its first where it has no plan so far from its runs."""
+    try:
+        return plan(ud, flops, calibration=known).weight_decay
+    except InvalidInput:
+        return known.settings[0].weight_decay
+
+
+def _batch(runs: pd.DataFrame | None, known: Calibration, given: Any) -> float | None:
+    """Tokens of a step: as said, or of the runs, or else of those behind the calibration."""
+    if given is not None:
+        return count(given, "batch_tokens")
+    if runs is None:
+        return None if known.recipe is None else float(known.recipe.batch_tokens)
+    has_batch = "batch_tokens" in runs and runs["batch_tokens"].notna().any()
+    return float(runs["batch_tokens"].max()) if has_batch else None
+
+
+def _fewest_steps(
+    runs: pd.DataFrame | None, known: Calibration, min_tokens: Any
+) -> tuple[float | None, bool]:
+    """How many steps a run needs, and whether the runs show that, or else those behind the calibration; where
+    they show nothing, and nobody says what a run has to see, what the shortest of them had.
+    """
+    shown = known.steps_needed if runs is None else runs.attrs.get(STEPS_NEEDED)
+    if shown is not None or min_tokens is not None:
+        return shown, shown is not None
     if runs is not None:
-        steps = runs.attrs.get(STEPS_NEEDED)
-        has_batch = "batch_tokens" in runs and runs["batch_tokens"].notna().any()
-        batch = float(runs["batch_tokens"].max()) if has_batch else None
-    return batch, steps
+        has_steps = "steps" in runs and runs["steps"].notna().any()
+        return (float(runs["steps"].min()) if has_steps else None), False
+    if known.recipe is None:
+        return None, False
+    ranges = [setting.fitted_on for setting in known.settings]
+    fewest = min(on.unique_tokens[0] * on.epochs[0] for on in ranges)
+    return fewest / known.recipe.batch_tokens, False
 
 
 def _parts(ud: float, min_unique: Any) -> list[float]:
