@@ -8,6 +8,8 @@ import dataclasses
 import json
 import math
 import os
+import shutil
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -94,7 +96,7 @@ class Rows:
         source = open_source(path, weight_decay_is_choice=weight_decay_is_choice, **vars(self))
         for warning in warnings_of(source.table, as_typed):
             text = f"{warning.text[0].upper()}{warning.text[1:]}"
-            click.echo(f"{'Warning: ' if warning.warns else ''}{text}.", err=True)
+            print_note(f"{'Warning: ' if warning.warns else ''}{text}.")
         return source
 
 
@@ -156,6 +158,12 @@ def check_output(path: str | None, *inputs: str | None) -> None:
     ):
         if wrong:
             raise InvalidInput(f"cannot write {path}: {reason}.")
+
+
+def print_note(text: str) -> None:
+    """A sentence on stderr, within the terminal's width."""
+    width = min(shutil.get_terminal_size().columns, 110)
+    click.echo(textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False), err=True)
 
 
 def write_text(path: str, text: str) -> None:

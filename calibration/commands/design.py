@@ -15,6 +15,7 @@ from calibration.commands.common import (
     factor,
     output_option,
     print_json,
+    print_note,
     print_rows,
     progress_bar,
     row_options,
@@ -89,7 +90,7 @@ def design(
     if vocab_size is None and prior.vocab_size is None:
         click.echo(f"Vocabulary not known, {DEFAULT_VOCAB:,} assumed for the shapes: --vocab.", err=True)
     for warning in plan.warnings:
-        click.echo(f"Warning: {named(warning, as_typed)}.", err=True)
+        print_note(f"Warning: {named(warning, as_typed)}.")
     settling = disagreement_at(prior, plan.target_ud, plan.target_flops, plan.weight_decay)
     if as_json:
         print_json(plan.as_dict() | {"settling": settling})

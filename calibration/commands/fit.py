@@ -18,6 +18,7 @@ from calibration.commands.common import (
     law_options,
     output_option,
     plot_option,
+    print_note,
     progress_bar,
     row_options,
 )
@@ -27,7 +28,7 @@ from planner.calibration import Calibration, FittedLaw, Recipe, Setting, WeightD
 from planner.cli import option
 from planner.inputs import named, scientific, short
 from planner.laws import BASE_FORM, STANDARD, WEIGHT_DECAY_FORMS, repetition_parameters
-from planner.show.terminal import print_table
+from planner.show.terminal import print_facts, print_paragraph, print_table
 
 # What is printed of a fit's metrics, and how.
 _METRICS = {"r2": ".4f", "r2_multi": ".4f", "huber": ".3g", "aicc": ".1f", "held_out_error": ".3%"}
@@ -116,62 +117,84 @@ def fit(
             **how,
         )
     if reason := getattr(calibration, "fitted_weight_decay_law", {}).get("not_fitted"):
-        click.echo(f"Warning: no weight-decay law was fitted: {named(reason, as_typed)}", err=True)
-    # Printed first: a file that cannot be written after all loses nothing.
-    if as_json:
+        print_note(f"Warning: no weight-decay law was fitted: {named(reason, as_typed)}")
+    if as_json:  # before it is written: a file that cannot be written after all loses nothing
         click.echo(calibration.model_dump_json(exclude_none=True))
     else:
-        _print(calibration)
-    if plots:
-        draw(plots, [calibration], source.table)
-    if output is None:
-        return
-    calibration.save(output)
-    if not as_json:
-        command = f"planner plan --calibration {shlex.quote(output)} {_example(calibration)}"
-        click.echo(f"Written to {output}: {command}")
-        if calibration.vocab_size is None:
-            click.echo("Plans will not know the vocabulary: --vocab 32100, say, puts it into the file.")
+        _print_conclusion(calibration)
+    try:
+        if plots:
+            draw(plots, [calibration], source.table)
+        if output is not None:
+            calibration.save(output)
+            if not as_json:
+                _print_next(calibration, output)
+    finally:
+        if not as_json:
+            _print_details(calibration)
 
 
-def _example(calibration: Calibration) -> str:
-    """Options of a plan for the largest budget of the runs."""
-    ud, flops = example_question(calibration)
-    return f"--ud {short(ud)} --flops {scientific(flops, 2)}"
+def _print_conclusion(calibration: Calibration) -> None:
+    """What to be careful about, which law plans use, what they say to the largest budget of the runs, and how
+    far the law is off.
+    """
+    from calibration.reports.report import Subject, example, trust
 
-
-def _print(calibration: Calibration) -> None:
     of_table = {f"{note['text']}." for note in getattr(calibration, "table_notes", ())}  # said already
-    for setting in calibration.settings:
-        _print_setting(setting)
-        for warning in (text for text in setting.warnings if text not in of_table):
-            click.echo(f"Careful: {warning}")
+    warnings = [text for setting in calibration.settings for text in setting.warnings]
+    for warning in dict.fromkeys(text for text in warnings if text not in of_table):
+        print_paragraph(f"Careful: {warning}")
     for decay, reason in calibration.left_out.items():  # type: ignore[attr-defined]
-        click.echo(f"Left out: weight decay {decay}, whose base law is not identified: {reason}.")
+        print_paragraph(f"Left out: weight decay {decay}, whose base law is not identified: {reason}.")
+    if calibration.weight_decay_law is None:
+        reason = calibration.recommendation["reason"]  # type: ignore[attr-defined]
+    else:
+        reason = f"{calibration.default_law}, the law for every weight decay."
+    print_paragraph(f"Recommended: {reason}", bold=True)
+    subject = Subject(calibration)
+    print_paragraph(example(subject))
+    print_paragraph(trust(subject))
+
+
+def _print_next(calibration: Calibration, output: str) -> None:
+    """The command that plans with what was written, on a line of its own, to be pasted."""
+    ud, flops = example_question(calibration)
+    question = f"--ud {short(ud)} --flops {scientific(flops, 2)}"
+    click.echo(f"Written to {output}:\n  planner plan --calibration {shlex.quote(output)} {question}")
+    if calibration.vocab_size is None:
+        print_paragraph("Plans will not know the vocabulary: --vocab 32100, say, puts it into the file.")
+
+
+def _print_details(calibration: Calibration) -> None:
+    for setting in calibration.settings:
+        click.echo()
+        _print_setting(setting)
     if calibration.weight_decay_law is not None:
+        click.echo()
         _print_weight_decay_law(calibration.weight_decay_law, calibration.recipe)
-        click.echo(f"Recommended: {calibration.default_law}, the law for every weight decay.")
         return
-    click.echo("Recommended: " + calibration.recommendation["reason"])  # type: ignore[attr-defined]
     kept = getattr(calibration, "fitted_weight_decay_law", {})
     if "laws" in kept:
+        click.echo()
         _print_weight_decay_law(WeightDecayLaw.model_validate(kept), Recipe.model_validate(kept["recipe"]))
-        best = kept["law"]
-        click.echo(f"Plans use the settings above; --weight-decay-law {best} has them use a law for all.")
+        use = f"--weight-decay-law {kept['law']} has them use a law for all"
+        print_paragraph(f"Plans use the settings above; {use}.")
 
 
 def _print_weight_decay_law(found: WeightDecayLaw, recipe: Recipe | None) -> None:
-    rows = []
+    rows, parameters = [], []
     for form, fitted in found.laws.items():
         errors = fitted.left_out  # type: ignore[attr-defined]
         values = ", ".join(f"{name} {value:.4g}" for name, value in fitted.parameters.items())
         figures = (fitted.metrics["rms"], fitted.metrics["left_out"], *errors.values())
-        rows.append([form, values, *(f"{figure:.4f}" for figure in figures)])
+        rows.append([form, *(f"{figure:.4f}" for figure in figures)])
+        parameters.append((form, values))
     low, high = found.weight_decays
-    header = ("law", "parameters", "all", "left out", *(f"λ={decay}" for decay in errors))
+    header = ("law", "all", "left out", *(f"λ={decay}" for decay in errors))
     rate = "" if recipe is None else f" at learning rate {recipe.learning_rate:g}"
     title = f"weight-decay law: {found.fitted_on.runs} runs from {low:g} to {high:g}{rate}, error of ln(loss)"
-    print_table(header, rows, title=title, left=(0, 1))
+    print_table(header, rows, title=title)
+    print_facts("", parameters)
 
 
 def _print_setting(setting: Setting) -> None:
@@ -182,21 +205,21 @@ def _print_setting(setting: Setting) -> None:
         cost, span = repetition_cost(setting, form, reference)
         costs[form] = f"{cost:.3f}" + ("" if span is None else f" ({span.low:.3f} to {span.high:.3f})")
     shown = {form: repetition_parameters(form) or tuple(forms[form].parameters) for form in forms}
-    rows = []
+    rows, parameters = [], []
     for form, fitted in forms.items():
-        text = ", ".join(
-            f"{name} {fitted.parameters[name]:.4g}{_between(fitted, name)}" for name in shown[form]
-        )
         known = [_metric(fitted.metrics.get(name), style) for name, style in _METRICS.items()]
-        rows.append([form, text, costs[form], *known, _agree(fitted, setting.law_weights.get(form))])
+        rows.append([form, costs[form], *known, _agree(fitted, setting.law_weights.get(form))])
+        values = (f"{name} {fitted.parameters[name]:.4g}{_between(fitted, name)}" for name in shown[form])
+        parameters.append((form, ", ".join(values)))
     for form, reason in setting.method.get("not_identified", {}).items():
-        rows.append([form, f"not identified: {reason}", *[""] * 7])
+        parameters.append((form, f"not identified: {reason}"))
     last = "weight" if setting.law_weights else "starts at optimum"
-    header = ("law", "parameters", "repeats cost", "R²", "R² multi", "Huber", "AICc", "held out", last)
+    header = ("law", "repeats cost", "R²", "R² multi", "Huber", "AICc", "held out", last)
     on = setting.fitted_on
     title = f"weight decay {setting.weight_decay:g}: {on.runs} runs, {on.single_epoch_runs} single-epoch"
-    print_table(header, rows, title=title, left=(0, 1))
-    click.echo(f"Repeats cost: nats above as many new tokens, at {reference}.")
+    print_table(header, rows, title=title)
+    print_paragraph(f"Repeats cost: nats above as many new tokens, at {reference}.")
+    print_facts("", parameters)
 
 
 def _metric(value: float | None, style: str) -> str:

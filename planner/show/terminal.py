@@ -315,8 +315,11 @@ def laws(calibrations: Sequence[Calibration], details: bool) -> None:
     for known in calibrations:
         print_paragraph(f"{known.name}: {known.title}", bold=True)
         print_paragraph(known.source, indent=2, dim=True)
-        for setting in known.settings:
-            _setting(setting, known.default_law)
+        if known.weight_decay_law is not None:  # the settings are one law, read at some weight decays
+            low, high = known.weight_decay_law.weight_decays
+            _setting(known.settings[0], known.default_law, f"{low:g} to {high:g}")
+        for setting in known.settings if known.weight_decay_law is None else ():
+            _setting(setting, known.default_law, f"{setting.weight_decay}")
             if details:
                 _spreads(setting)
         click.echo()
@@ -324,22 +327,24 @@ def laws(calibrations: Sequence[Calibration], details: bool) -> None:
     print_paragraph(f"* the calibration's default law; {base}", dim=True)
 
 
-def _setting(setting: Setting, default_law: str) -> None:
-    """The laws at one weight decay, and what they were fitted on."""
+def _setting(setting: Setting, default_law: str, weight_decay: str) -> None:
+    """The laws at one weight decay, or at all of a range, and what they were fitted on."""
     fitted = setting.fitted_on
     sizes, tokens = ("-".join(short(x) for x in pair) for pair in (fitted.params, fitted.unique_tokens))
     runs = f"{fitted.runs} runs, " if fitted.runs else ""
     sure = "with draws for intervals" if setting.draws else "no uncertainty published"
     text = f"{runs}{sizes} params, {tokens} unique tokens, up to {epochs(fitted.epochs[1])}, {sure}"
-    print_paragraph(f"weight decay {setting.weight_decay}: {text}", indent=2)
+    print_paragraph(f"weight decay {weight_decay}: {text}", indent=2)
     rows = []
     for form, law in setting.laws.items():
-        metrics = (law.metrics.get(key) for key in ("r2", "r2_multi", "huber"))
-        figures = ("" if metric is None else f"{metric:.4g}" for metric in metrics)
-        hidden = () if form == BASE_FORM else BASE_PARAMETERS
-        own = (f"{name} {value:.5g}" for name, value in law.parameters.items() if name not in hidden)
-        rows.append([form + (" *" if form == default_law else ""), *figures, ", ".join(own)])
-    print_table(["law", "R²", "R² multi", "Huber", "parameters"], rows, left=(0, 4), indent=4)
+        metrics = (("R²", "r2"), ("multi", "r2_multi"), ("Huber", "huber"))
+        known = [(name, law.metrics.get(key)) for name, key in metrics]
+        figures = ", ".join(f"{name} {value:.4g}" for name, value in known if value is not None)
+        shown_once = form != BASE_FORM and BASE_FORM in setting.laws
+        hidden = {"timescale_tokens", *(BASE_PARAMETERS if shown_once else ())}
+        own = ", ".join(f"{name} {value:.5g}" for name, value in law.parameters.items() if name not in hidden)
+        rows.append((form + (" *" if form == default_law else ""), f"{figures}; {own}" if figures else own))
+    print_facts("", rows)
 
 
 def _spreads(setting: Setting) -> None:

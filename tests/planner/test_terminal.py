@@ -42,3 +42,11 @@ def test_nothing_is_dropped_where_there_is_little_room(command: str) -> None:
 def test_a_table_that_fits_is_not_touched() -> None:
     table = printed("cost", 60).splitlines()
     assert table[-20:] == printed("cost", 200).splitlines()[-20:]
+
+
+def test_a_law_of_all_weight_decays_is_listed_once_and_whole() -> None:
+    text = " ".join(printed("laws dolma-olmo3", 100).split())
+    assert text.count("weight_decay_premium") == 1
+    assert "weight decay 0.1 to 6.4: 391 runs" in text
+    assert "E 1.6607" in text  # the base law, too, which no other law of this calibration shows
+    assert max(map(len, printed("laws", 100).splitlines())) <= 100

@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 from benchmarks.simulated import grid_table
 from calibration.commands import calibrate
 from calibration.commands.fit import _between
+from calibration.fitting.evaluate.summary import example_question
 from planner.calibration import Calibration, FittedLaw
 from planner.inputs import count
+from planner.plans import plan
 
 PAPER = Calibration.load("fineweb-llama2")
 
@@ -73,6 +75,36 @@ def test_fit_shows_why_a_law_is_recommended(table: Path) -> None:
         "Recommended: additive_4p",
     ):
         assert text in result.output
+
+
+@pytest.mark.parametrize("columns", ["79", "100", None])
+def test_a_fit_begins_with_what_it_comes_to_within_the_terminals_width(
+    table: Path, tmp_path: Path, columns: str | None
+) -> None:
+    arguments = ["fit", table, "--law", "additive_1p", "--law", "additive_4p", "--bootstrap", 20]
+    command = [str(word) for word in [*arguments, "-o", tmp_path / "my.json"]]
+    result = CliRunner(env={"COLUMNS": columns}).invoke(calibrate, command)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("Recommended: ")  # nothing here to be careful about
+    conclusion, _, details = result.stdout.partition("\n\n")
+    said = " ".join(conclusion.split())
+    first = plan(
+        *example_question(found := Calibration.load(tmp_path / "my.json")), calibration=found
+    ).verdict
+    assert f"FLOPs: t{first[1:]}" in said
+    assert "On runs left out of the fit it is off by " in said
+    assert "planner plan --calibration" in said
+    assert details.startswith("weight decay 0.1: ")
+    long = [line for line in result.output.splitlines() if len(line) > int(columns or 100)]
+    assert [line for line in long if "my.json" not in line] == []  # a path stays whole, to be pasted
+
+
+def test_a_fit_says_first_what_to_be_careful_about(table: Path, tmp_path: Path) -> None:
+    few = pd.read_csv(table)[lambda runs: runs["epochs"] <= 1].groupby("weight_decay").head(3)
+    few.to_csv(tmp_path / "few.csv", index=False)
+    result = run("fit", tmp_path / "few.csv", "--bootstrap", 20)
+    assert result.stdout.startswith("Careful: ")
+    assert result.stdout.index("Careful: ") < result.stdout.index("Recommended: ")
 
 
 def test_fit_prints_intervals_and_marks_open_ends(table: Path) -> None:
