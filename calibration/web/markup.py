@@ -302,7 +302,7 @@ def column_problems(columns: Iterable[tuple[str, str]]) -> dict[str, str]:
             what = " or ".join(called(one) for one in (name, other) if one)
             there = f"among the columns ({found.split('; ')[0]})" if number == 0 else "either"
             said[name] = f"{what} cannot be found {there}: write its name here."
-        if "no column weight_decay" in sentence:
+        if "no column weight_decay" in sentence and "‹weight_decay›" in sentence:
             said[column] = f"the table has no weight decay: write that of all runs, or at {_WHICH} its name."
         elif not found:
             said[column] = as_page_words(sentence)

@@ -317,7 +317,7 @@ def _missing_columns(raw: RawTable, decay: float | None) -> list[Problem]:
     if "weight_decay" not in there and decay is None:
         text = f"{raw.name} has no column weight_decay; "
         if near := near_names(raw.cells, "weight_decay"):
-            text += f"{listed(near, 4)} may be it: ‹columns› weight_decay={near[0]} takes it"
+            text += f"{listed(near, 4)} may be it; say so: ‹columns› weight_decay={near[0]}"
         else:
             text += "add it, or say which one all runs used: ‹weight_decay› 0.1"
         problems.append(Problem(WHOLE_TABLE, "weight_decay", "", text))

@@ -157,7 +157,7 @@ def _check_weight_decay(raw: RawTable, decay: float, is_choice: bool) -> None:
             if raw.cells[column].map(plain_number).nunique() > 1:
                 raise InvalidInput(
                     f"{decay:g} was given for runs that do not say theirs, but {column} of {raw.name} "
-                    f"differs between runs: ‹columns› weight_decay={column} takes it.",
+                    f"differs between runs; if that is theirs, say so: ‹columns› weight_decay={column}.",
                     field="weight_decay",
                 )
     elif not is_choice and not raw.cells["weight_decay"].map(is_missing).any():
@@ -473,8 +473,8 @@ def _other_loss(raw: RawTable, forms: Mapping[str, str]) -> _Meant | None:
             )
         if near := near_names(raw.cells, "loss"):
             raise InvalidInput(
-                f"{raw.name} has no column loss; {listed(near, 4)} may be the validation loss: "
-                f"‹columns› loss={near[0]} takes it."
+                f"{raw.name} has no column loss; {listed(near, 4)} may be the validation loss; "
+                f"say so: ‹columns› loss={near[0]}."
             )
         if form in _TRAINING:
             raise InvalidInput(

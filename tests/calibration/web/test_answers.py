@@ -344,6 +344,9 @@ def test_columns_that_are_missing_are_asked_for_one_by_one_in_the_words_of_the_p
     assert not any(
         raw in " ".join(said.values()) for raw in ("‹", "NAME", "params", "unique_tokens", "weight_decay")
     )
+    near = "t.csv has no column weight_decay; group0_wd may be it; say so: ‹columns› weight_decay=group0_wd"
+    (asked,) = markup.column_problems([("weight_decay", near)]).values()
+    assert asked.endswith("group0_wd may be it; say so: write 'group0_wd' for weight decay")
     for sentence, wanted in {
         "read params from config.n_params, loss from val/loss": "read parameters from config.n_params, loss",
         "params look like millions: ‹columns› 'params=size_m*1e6'": "parameters look like millions: write "
