@@ -4,20 +4,19 @@ models that Python returns, as JSON.
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from functools import lru_cache
 from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from pydantic_core import to_json
 from starlette.concurrency import run_in_threadpool
 
 from calibration.web.calls import BODIES, CALLS, MOST_BUDGETS, MOST_SEARCHES, Asked
-from calibration.web.jobs import Cancellation, Jobs
 from calibration.web.store import Store
 from planner import results
 from planner.calibration import Calibration, shipped_names
@@ -28,13 +27,21 @@ REMEMBERED = 500  # answers of a few kilobytes: most visitors ask what others ha
 ANSWER = "application/json"
 
 
+def _plain(sentence: str) -> str:
+    """A sentence that calls options by the names that they have here."""
+    return named(sentence.rstrip(":"), str)
+
+
+Sentence = Annotated[str, AfterValidator(_plain)]
+
+
 class TableProblem(BaseModel):
     """A cell of a table that cannot be used; of a whole column the row is 0."""
 
     row: int
     column: str
     value: str = ""
-    reason: str
+    reason: Sentence
 
 
 class Trouble(BaseModel):
@@ -154,26 +161,20 @@ class Kept(BaseModel):
     name: str
 
 
-@lru_cache(1)
-def _shipped() -> list[Known]:
-    return [_known(Calibration.load(name)) for name in shipped_names()]
-
-
-def _known(one: Calibration) -> Known:
-    return Known(
-        name=one.name,
-        title=one.title,
-        corpus=one.corpus,
-        weight_decays=[setting.weight_decay for setting in one.settings],
-        laws=list(one.settings[0].laws),
-        default_law=one.default_law,
-    )
-
-
 @router.get("/calibrations")
 def calibrations() -> list[Known]:
     """The calibrations that ship with this release."""
-    return _shipped()
+    return [
+        Known(
+            name=one.name,
+            title=one.title,
+            corpus=one.corpus,
+            weight_decays=[setting.weight_decay for setting in one.settings],
+            laws=list(one.settings[0].laws),
+            default_law=one.default_law,
+        )
+        for one in map(Calibration.load, shipped_names())
+    ]
 
 
 def _raw(kind: str) -> dict[str, Any]:
@@ -182,19 +183,10 @@ def _raw(kind: str) -> dict[str, Any]:
     return {"openapi_extra": {"requestBody": body}}
 
 
-def jobs_of(request: Request) -> Jobs:
-    found: Jobs = request.app.state.jobs
-    return found
-
-
-def visitor_of(request: Request) -> str:
-    return request.client.host if request.client else ""
-
-
 @router.post("/calibrations", **_raw("application/json"))
-async def upload(request: Request) -> Kept:
+async def upload(request: Request, file: Annotated[str, Query(max_length=200)] = "calibration.json") -> Kept:
     """Bring a calibration file, to ask by its id from then on; the oldest go when there is no room."""
-    found = await result(request, "calibration", "calibration.json")
+    found = await result(request, "calibration", file)
 
     def keep() -> Kept:
         known = Calibration.model_validate_json(found["calibration"])
@@ -244,7 +236,7 @@ class Fitted(BaseModel):
     runs: int
     summary: str
     laws: list[LawFit]
-    warnings: list[str]  # what was noticed, guessed or left out when the table was read
+    warnings: list[Sentence]  # what was noticed, guessed or left out when the table was read
 
 
 class NotIdentified(BaseModel):
@@ -258,59 +250,33 @@ class NotIdentified(BaseModel):
 class Checked(BaseModel):
     """What a table holds as it was read, or what is wrong with it."""
 
-    detail: str | None  # why it cannot be fitted; null: it can
-    problems: list[TableProblem]
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+    detail: Sentence | None = None  # why it cannot be fitted; null: it can
+    problems: list[TableProblem] = []
     columns: list[str]  # by the table's own names
-    runs: int | None
-    preview: list[list[str]]  # run, params, unique_tokens, epochs, weight_decay, loss of the first runs
-    by_weight_decay: list[list[str]]  # each: runs, single-epoch runs, params, unique tokens, epochs, loss
-    not_identified: list[NotIdentified]
-    warnings: list[str]
+    runs: int | None = None
+    preview: list[list[str]] = []  # run, params, unique_tokens, epochs, weight_decay, loss of the first runs
+    by_weight_decay: list[list[str]] = []  # each: runs, one-epoch runs, params, unique tokens, epochs, loss
+    not_identified: list[NotIdentified] = []
+    warnings: list[Sentence] = []
 
 
 async def told(
     request: Request, task: str, file: str, **options: Any
-) -> AsyncIterator[tuple[str, float] | dict[str, Any]]:
-    """Progress of a worker on the body, and last what it makes of it; it ends when the visitor leaves."""
-    content, cancellation = await request.body(), Cancellation()
-    messages = jobs_of(request).run(
-        task, content, file, visitor=visitor_of(request), cancellation=cancellation, **options
+) -> AsyncGenerator[dict[str, Any], None]:
+    """What a worker says of the body: {"progress": ...}, and last {"result": ...}."""
+    visitor = request.client.host if request.client else ""
+    said: AsyncGenerator[dict[str, Any], None] = request.app.state.jobs.run(
+        task, await request.body(), file, visitor, **options
     )
-    leaving = asyncio.create_task(_leaves(request))
-    leaving.add_done_callback(lambda _: cancellation.cancel())
-    message = None
-    try:
-        while not isinstance(message, dict):
-            message = await run_in_threadpool(next, messages)
-            yield message
-    finally:
-        leaving.cancel()
-        messages.close()  # type: ignore[attr-defined]
-
-
-async def _leaves(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    return said
 
 
 async def result(request: Request, task: str, file: str, **options: Any) -> dict[str, Any]:
     """The result alone."""
-    found: dict[str, Any] = {}
-    async for message in told(request, task, file, **options):
-        if isinstance(message, dict):
-            found = message
+    async with aclosing(await told(request, task, file, **options)) as messages:
+        found: dict[str, Any] = [message async for message in messages][-1]["result"]
     return found
-
-
-def problems_of(cells: Iterable[Any], columns: Iterable[tuple[str, str]]) -> list[TableProblem]:
-    """What is wrong with a table."""
-    found = [TableProblem(row=0, column=column, reason=_plain(said)) for column, said in columns]
-    return found + [TableProblem(row=r, column=c, value=v, reason=_plain(why)) for r, c, v, why in cells]
-
-
-def _plain(sentence: str) -> str:
-    """A sentence that calls options by the names that they have here."""
-    return named(sentence.rstrip(":"), str)
 
 
 _TABLE = _raw("application/octet-stream")
@@ -319,20 +285,7 @@ _TABLE = _raw("application/octet-stream")
 @router.post("/check", **_TABLE)
 async def check(request: Request, options: Annotated[TableOptions, Query()]) -> Checked:
     """How a table of runs (CSV, JSON or Parquet) is read: columns, first runs, and problems row by row."""
-    found = await result(request, "check", **options.model_dump())
-    return Checked(
-        detail=_plain(found["error"]) if "error" in found else None,
-        problems=problems_of(found.get("problems", ()), found.get("columns", ())),
-        columns=found["names"],
-        runs=found.get("runs"),
-        preview=found.get("preview", []),
-        by_weight_decay=found.get("rows", []),
-        not_identified=[
-            NotIdentified(weight_decay=decay, law=law, reason=reason)
-            for decay, law, reason in found.get("not_identified", ())
-        ],
-        warnings=[*map(_plain, found.get("notes", ()))],
-    )
+    return Checked.model_validate(await result(request, "check", **options.model_dump()))
 
 
 @router.post("/fit", **_TABLE)
@@ -363,5 +316,5 @@ def _fitted(store: Store, found: dict[str, Any]) -> Fitted:
         runs=found["runs"],
         summary=reason(known) or f"{known.name} is fitted.",
         laws=laws,
-        warnings=[*map(_plain, found["notes"])],
+        warnings=found["warnings"],
     )

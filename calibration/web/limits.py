@@ -17,30 +17,32 @@ import contextlib
 import ipaddress
 import logging
 import time
-from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 from fastapi.responses import JSONResponse
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from calibration.web.metrics import Observed
+from calibration.web.metrics import observe
+from planner.inputs import InvalidInput
 
 LARGEST_UPLOAD, LARGEST_JSON, LARGEST_OTHER = 16 * 2**20, 2 * 2**20, 2**16  # bytes of a body
 MOST_VALUES = 200_000  # of a JSON body, counted by what stands between them
 _BETWEEN = b",[{:"
 MOST_FORGOTTEN = 32 * 2**20  # bytes of a request that was refused, which are read all the same
 LONGEST_TARGET = 8_192  # characters of path and query
-UPLOADS = {f"/{part}" for part in ("v1/fit", "v1/check", "v1/calibrations")}
-UPLOADS |= {f"/page/{part}" for part in ("calibration", "check", "fit")}
-ARRIVING_OF_ONE, ARRIVING_OF_ALL = 48 * 2**20, 160 * 2**20  # bytes of bodies held at one time
-QUOTA_OF_ONE, QUOTA_OF_ALL = 96 * 2**20, 512 * 2**20  # bytes uploaded within the last QUOTA_SECONDS
+UPLOADS = {"/v1/fit", "/v1/check", "/v1/calibrations", "/page/check", "/page/fit"}
+ARRIVING = 48 * 2**20, 160 * 2**20  # bytes of bodies held at one time: of each address, and of all
+QUOTA = 96 * 2**20, 512 * 2**20  # bytes uploaded within the last QUOTA_SECONDS
 QUOTA_SECONDS = 1800.0
 LEAST_CHARGED = 2**16  # bytes of an upload, however small it is
 RATE, BURST = 25.0, 250.0  # requests of one address per second, and at once
 ADDRESSES = 10_000  # that are remembered
-EACH_AT_ONCE, EACH_PLANNING, ALL_PLANNING = 32, 2, 4
+EACH_AT_ONCE, ALL_AT_ONCE = 32, 4_000  # requests that are being answered
+EACH_PLANNING, ALL_PLANNING = 2, 4
 WAIT = 10.0  # seconds for a place
 POLICY = (
     "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; object-src 'none'; "
@@ -52,38 +54,69 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-
-
 _log = logging.getLogger(__name__)
 
 
-class Refused(Exception):
+class Refused(InvalidInput):
     """A request that goes no further: status and sentence, and after how many seconds it may be repeated."""
 
     def __init__(self, status: int, sentence: str, retry: int | None = None) -> None:
         super().__init__(sentence)
-        self.status, self.sentence, self.retry = status, sentence, retry
+        self.status, self.retry = status, retry
+
+    def response(self) -> JSONResponse:
+        later = {} if self.retry is None else {"retry-after": str(self.retry)}
+        said = {"detail": str(self), "field": None}
+        return JSONResponse(said, self.status, {"connection": "close", **later})
 
     async def reply(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The sentence; then the rest of the request is read, because many listen only once they have sent
         everything, and forgotten.
         """
-        headers = {"connection": "close"}
-        if self.retry is not None:
-            headers["retry-after"] = str(self.retry)
 
         async def sending(message: Message) -> None:
             await send({**message, "more_body": True} if message["type"] == "http.response.body" else message)
 
-        await JSONResponse({"detail": self.sentence, "field": None}, self.status, headers)(
-            scope, receive, sending
-        )
+        await self.response()(scope, receive, sending)
         left, more = MOST_FORGOTTEN, True
         while more and left > 0:
             message = await receive()
             left -= len(message.get("body", b""))
             more = message.get("more_body", False)
         await send({"type": "http.response.body", "body": b""})
+
+
+Refusal = tuple[int, str, int]  # what one is made of
+
+
+class Shares:
+    """What is held of something at a time: so much by each address, and so much by all. Who asks for more is
+    refused, with a status and a sentence for either.
+    """
+
+    def __init__(self, most: tuple[int, int], one: Refusal, everyone: Refusal | None = None) -> None:
+        self._of_one, self._of_all = most
+        self._one, self._everyone = one, everyone or one
+        self._held: Counter[str] = Counter()
+
+    def check(self, visitor: str, amount: int = 1) -> None:
+        if not self.has_room(visitor, amount):
+            raise Refused(*self._one)
+        if self._held.total() + amount > self._of_all:
+            raise Refused(*self._everyone)
+
+    def has_room(self, visitor: str, amount: int = 1) -> bool:
+        return self._held[visitor] + amount <= self._of_one
+
+    @contextlib.contextmanager
+    def held(self, visitor: str, amount: int = 1) -> Iterator[None]:
+        self.check(visitor, amount)
+        self._held[visitor] += amount
+        try:
+            yield
+        finally:
+            self._held[visitor] -= amount
+            self._held += Counter()  # forgets who holds nothing
 
 
 class Limits:
@@ -95,7 +128,13 @@ class Limits:
         if framed_by == "'none'":  # whoever may show it in a frame can be said in the policy only
             self.headers["x-frame-options"] = "DENY"
         self.trusted = {"localhost", *(name.lower() for name in trusted)}
-        self.bodies, self.quota, self.rate, self.places = Bodies(), Quota(), Rate(), Places()
+        present = 429, f"{EACH_AT_ONCE} requests of your address are being answered already.", 1
+        arriving = 503, "more is being uploaded than this server holds at a time; try again soon.", 5
+        quota = 429, "too much was uploaded within half an hour; try again later.", 600
+        self.present = Shares((EACH_AT_ONCE, ALL_AT_ONCE), present)
+        self.bodies = Shares(ARRIVING, arriving)
+        self.quota = Shares(QUOTA, quota)
+        self.rate, self.places = Rate(), Places()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -106,19 +145,27 @@ class Limits:
             return
         if scope["method"] == "HEAD":  # as GET, of which the server below sends no body
             scope = {**scope, "method": "GET"}
-        observed = Observed(scope)
-        send = self._with_headers(observed.sending(send))
+        start, status = time.perf_counter(), 0
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status, headers = message["status"], MutableHeaders(scope=message)
+                for name, value in self.headers.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
         try:
-            await self._pass(scope, receive, send)
+            await self._pass(scope, receive, sending)
         except Refused as refused:
-            await refused.reply(scope, receive, send)
+            await refused.reply(scope, receive, sending)
         except Exception:  # a stranger's calibration may hold numbers that nobody thought of: keep serving
             _log.exception("no answer")
-            if not observed.status:
+            if not status:
                 sorry = "no answer can be worked out from this; other values would do."
-                await Refused(422, sorry).reply(scope, receive, send)
+                await Refused(422, sorry).reply(scope, receive, sending)
         finally:
-            observed.done()
+            observe(scope, status, time.perf_counter() - start)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
@@ -129,7 +176,7 @@ class Limits:
         if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST_TARGET:
             raise Refused(414, "the address is longer than any that this service gives out.")
         self.rate.charge(visitor)
-        async with self.places.of(visitor):
+        with self.present.held(visitor):
             path, length = scope["path"], _length(headers)
             if scope["method"] in ("GET", "OPTIONS"):
                 await self.app(scope, receive, send)
@@ -137,23 +184,20 @@ class Limits:
             self._check_size(visitor, path, length)
             with self.bodies.held(visitor, length):
                 body = await _whole(receive, length)
+                receive_again = _again(body, receive)
                 if path in UPLOADS:
-                    self.quota.charge(visitor, len(body))
-                    await self.app(scope, _again(body, receive), send)
+                    self._charge(visitor, len(body))
+                    await _until_left(self.app(scope, receive_again, send), receive)
                     return
                 _check_values(body)
                 async with self.places.planning(visitor):
-                    await self.app(scope, _again(body, receive), send)
+                    await self.app(scope, receive_again, send)
 
-    def _with_headers(self, send: Send) -> Send:
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in self.headers.items():
-                    headers.setdefault(name, value)
-            await send(message)
-
-        return sending
+    def _charge(self, visitor: str, size: int) -> None:
+        """For what really arrived, of which nothing may be kept."""
+        charged = contextlib.ExitStack()
+        charged.enter_context(self.quota.held(visitor, max(size, LEAST_CHARGED)))
+        asyncio.get_running_loop().call_later(QUOTA_SECONDS, charged.close)
 
     def _check_host(self, headers: dict[str, str]) -> None:
         try:
@@ -209,39 +253,25 @@ class Rate:
     """Requests of each address: a bucket of tokens that fills up again."""
 
     def __init__(self) -> None:
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when that was
+        self._full: dict[str, float] = {}  # when the bucket of an address is full again
 
     def charge(self, visitor: str) -> None:
         now = time.monotonic()
-        tokens, then = self._buckets.pop(visitor, (BURST, now))
-        tokens = min(BURST, tokens + RATE * (now - then))
-        self._buckets[visitor] = (max(tokens - 1.0, 0.0), now)
-        while len(self._buckets) > ADDRESSES:
-            self._buckets.popitem(last=False)
-        if tokens < 1.0:
+        full = max(self._full.pop(visitor, now), now) + 1 / RATE
+        refused = full > now + BURST / RATE
+        self._full[visitor] = full - refused / RATE
+        if len(self._full) > ADDRESSES:
+            del self._full[next(iter(self._full))]
+        if refused:
             raise Refused(429, f"more than {RATE:.0f} requests per second come from your address.", 1)
 
 
 class Places:
-    """Who is being answered, and who waits for it."""
+    """Where answers are worked out."""
 
     def __init__(self) -> None:
-        self._present: Counter[str] = Counter()
-        self._planning = asyncio.Semaphore(ALL_PLANNING)
-        self._own: dict[str, asyncio.Semaphore] = {}
-
-    @contextlib.asynccontextmanager
-    async def of(self, visitor: str) -> AsyncIterator[None]:
-        if self._present[visitor] >= EACH_AT_ONCE:
-            raise Refused(429, f"{EACH_AT_ONCE} requests of your address are being answered already.", 1)
-        self._present[visitor] += 1
-        try:
-            yield
-        finally:
-            self._present[visitor] -= 1
-            if not self._present[visitor]:
-                del self._present[visitor]
-                self._own.pop(visitor, None)
+        self._all = asyncio.Semaphore(ALL_PLANNING)
+        self._own: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @contextlib.asynccontextmanager
     async def planning(self, visitor: str) -> AsyncIterator[None]:
@@ -250,49 +280,11 @@ class Places:
         async with contextlib.AsyncExitStack() as held:
             try:
                 async with asyncio.timeout(WAIT):
-                    for places in (own, self._planning):
+                    for places in (own, self._all):
                         await held.enter_async_context(places)
             except TimeoutError:
                 raise Refused(503, "more is being asked than can be answered; try again soon.", 5) from None
             yield
-
-
-class Bodies:
-    """Bytes of requests that are held at one time, as they were announced."""
-
-    def __init__(self) -> None:
-        self._held: Counter[str] = Counter()
-
-    @contextlib.contextmanager
-    def held(self, visitor: str, length: int) -> Iterator[None]:
-        if self._held[visitor] + length > ARRIVING_OF_ONE or self._held.total() + length > ARRIVING_OF_ALL:
-            raise Refused(503, "more is being uploaded than this server holds at a time; try again soon.", 5)
-        self._held[visitor] += length
-        try:
-            yield
-        finally:
-            self._held[visitor] -= length
-            if not self._held[visitor]:
-                del self._held[visitor]
-
-
-class Quota:
-    """How much was uploaded lately, by each address and by all; charged with what really arrived."""
-
-    def __init__(self) -> None:
-        self._uploaded: deque[tuple[float, str, int]] = deque()
-
-    def check(self, visitor: str, size: int) -> None:
-        """Raise where so much more is too much."""
-        while self._uploaded and self._uploaded[0][0] < time.monotonic() - QUOTA_SECONDS:
-            self._uploaded.popleft()
-        own = sum(amount for _, who, amount in self._uploaded if who == visitor)
-        everybody = sum(amount for _, _, amount in self._uploaded)
-        if own + size > QUOTA_OF_ONE or everybody + size > QUOTA_OF_ALL:
-            raise Refused(429, "too much was uploaded within half an hour; try again later.", 600)
-
-    def charge(self, visitor: str, size: int) -> None:
-        self._uploaded.append((time.monotonic(), visitor, max(size, LEAST_CHARGED)))
 
 
 # -- pieces
@@ -333,6 +325,24 @@ def _again(body: bytes, receive: Receive) -> Receive:
         return await receive()
 
     return replay
+
+
+async def _until_left(answering: Awaitable[None], receive: Receive) -> None:
+    """An answer that is given up, with the worker on its file, once its visitor is gone."""
+
+    async def left() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    answer, leaving = asyncio.ensure_future(answering), asyncio.ensure_future(left())
+    leaving.add_done_callback(lambda _: answer.cancel())
+    try:
+        await answer
+    except asyncio.CancelledError:
+        if not leaving.done():  # it is the server that ends
+            raise
+    finally:
+        leaving.cancel()
 
 
 def _is_address(name: str) -> bool:

@@ -328,10 +328,10 @@ def run_summary(about: Mapping[str, Any]) -> str:
     header = ("weight decay", "runs", "one epoch", "parameters", "unique tokens", "most epochs", "loss")
     told = "These runs alone do not determine every law; what the shipped calibrations know fills in"
     first = ("run", "parameters", "unique tokens", "epochs", "weight decay", "loss")
-    noticed = [as_page_words(text) for text in about["notes"]]
+    noticed = [as_page_words(text) for text in about["warnings"]]
     return (
         f'<p class="good">✓ The table can be read.</p>{_list("why", "Noticed", noticed)}'
-        f"{table(header, about['rows'])}<h3>The first runs, as they were read</h3>"
+        f"{table(header, about['by_weight_decay'])}<h3>The first runs, as they were read</h3>"
         f"{table(first, about['preview'])}{_list('careful', told, not_determined(about['not_identified']))}"
     )
 

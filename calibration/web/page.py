@@ -11,11 +11,13 @@ import gzip
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
 from dataclasses import asdict, replace
 from functools import cache, lru_cache
 from html import escape
 from importlib.resources import files
+from mimetypes import guess_type
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any
@@ -37,7 +39,6 @@ from planner.show.palette import law_label
 router = APIRouter(include_in_schema=False)
 _log = logging.getLogger(__name__)
 _STATIC = Path(__file__).parent / "static"
-_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".html": "text/html"}
 _NO_PLAN = "no plan can be computed from this calibration and these inputs; others would do."
 
 
@@ -56,20 +57,13 @@ def static(request: Request, name: str) -> Response:
 
 def _sent(request: Request, name: str, keep: str) -> Response:
     """One of the page's files, packed where the browser takes that, or that it has not changed."""
-    if name not in _names():
-        raise HTTPException(404, "the page has no such file.")
     content, packed, mark = _file(name)
     headers = {"etag": mark, "cache-control": keep, "vary": "accept-encoding"}
     if request.headers.get("if-none-match") == mark:
         return Response(status_code=304, headers=headers)
     if "gzip" in request.headers.get("accept-encoding", ""):
         content, headers = packed, {**headers, "content-encoding": "gzip"}
-    return Response(content, headers=headers, media_type=f"{_KINDS[Path(name).suffix]}; charset=utf-8")
-
-
-@cache
-def _names() -> frozenset[str]:
-    return frozenset({*(path.name for path in _STATIC.iterdir()), "plotly.js"})
+    return Response(content, headers=headers, media_type=guess_type(name)[0])
 
 
 @cache
@@ -77,8 +71,10 @@ def _file(name: str) -> tuple[bytes, bytes, str]:
     """Its content, the same packed, and a mark that changes with it."""
     if name == "plotly.js":  # as the installed package has it
         content = (files("plotly") / "package_data" / "plotly.min.js").read_bytes()
-    else:
+    elif name in (path.name for path in _STATIC.iterdir()):
         content = (_STATIC / name).read_bytes()
+    else:
+        raise HTTPException(404, "the page has no such file.")
     if name == "index.html":
         content = Template(content.decode()).substitute(markup.parts()).encode()
     if name == "page.css":  # each colour of a picture has its pair on dark paper
@@ -109,7 +105,7 @@ def answer(request: Request, asked: Asked) -> dict[str, Any]:
         known = get(choices.calibration)
     except InvalidInput as error:
         notes.append(error.said(label))
-        choices = state.without(choices, "calibration")
+        choices = replace(choices, calibration=state.DEFAULTS.calibration)
         known = get(choices.calibration)
     choices, changed = state.fitting(choices, known)
     return {
@@ -125,28 +121,25 @@ def _shown(
     """What the page shows for these choices. Where one of them is wrong, that is said with its field, and the
     last answer stays; a page that comes `first` has none yet and gets the answer without what is wrong.
     """
-    problem, asked = None, choices
+    problem, asked, drawn = None, choices, dict[str, Any]()
     for _ in state.NAMES:
         try:
-            drawn, other = dict(_drawn(choices, get, whole)), markup.shown_for(asked, choices)
-            if other:
-                notes = [*notes, f"shown for {other}."]
-                drawn["headline"] = f"For {escape(other)}: {drawn['headline']}"
-            return {**drawn, "problem": problem, "query": asked.query(), **_said(notes)}
+            drawn = dict(_drawn(choices, get, whole))
+            break
         except InvalidInput as error:
             problem = problem or {"field": error.field or "", "text": error.said(label)}
             if not first or error.field not in state.NAMES or getattr(choices, error.field) in ("", None):
                 break
-            choices = state.without(choices, error.field)
+            choices = replace(choices, **{error.field: getattr(state.DEFAULTS, error.field)})
         except Exception:  # a calibration from outside may hold numbers nobody thought of: keep serving
             _log.exception("no answer for %s", choices)
             problem = {"field": "", "text": _NO_PLAN}
             break
-    return {"problem": problem, "query": asked.query(), **_said(notes)}
-
-
-def _said(notes: list[str]) -> dict[str, str]:
-    return {"notes": "".join(map(markup.note, notes))}
+    if drawn and (other := markup.shown_for(asked, choices)):
+        notes = [*notes, f"shown for {other}."]
+        drawn["headline"] = f"For {escape(other)}: {drawn['headline']}"
+    said = "".join(map(markup.note, notes))
+    return {**drawn, "problem": problem, "query": asked.query(), "notes": said}
 
 
 def _drawn(choices: state.Choices, get: Any, whole: bool) -> dict[str, Any]:
@@ -225,13 +218,6 @@ def _calibrations(key: str, known: Calibration) -> list[list[str]]:
 # -- files of visitors ----------------------------------------------------------------------------------
 
 
-@router.post("/page/calibration")
-async def bring(request: Request, file: Annotated[str, Query(max_length=200)] = "") -> dict[str, Any]:
-    """Take a calibration in; under which name it can be planned with from now on."""
-    result = await api.result(request, "calibration", file)
-    return {"calibration": await run_in_threadpool(_kept, request, result)}
-
-
 @router.post("/page/check")
 async def check(request: Request, options: Annotated[api.FitOptions, Query()]) -> dict[str, Any]:
     """What a run table holds, or what is wrong with it."""
@@ -239,9 +225,9 @@ async def check(request: Request, options: Annotated[api.FitOptions, Query()]) -
         found = await api.result(request, "check", **options.model_dump())
     except InvalidInput as error:
         return _wrong(error)
-    if "error" in found:
-        return {**_refused(found), "names": found["names"]}
-    return {"html": markup.run_summary(found), "names": found["names"], "problems": {}}
+    if "detail" in found:
+        return {**_refused(**found), "names": found["columns"]}
+    return {"html": markup.run_summary(found), "names": found["columns"], "problems": {}}
 
 
 @router.post("/page/fit")
@@ -254,11 +240,10 @@ async def fit(request: Request, options: Annotated[api.FitOptions, Query()]) -> 
 
 async def _fitted(request: Request, options: api.FitOptions) -> AsyncIterator[dict[str, Any]]:
     try:
-        async for message in api.told(request, "fit", **options.model_dump()):
-            if isinstance(message, dict):
-                yield await run_in_threadpool(_outcome, request, message)
-            else:
-                yield {"progress": list(message)}
+        async with aclosing(await api.told(request, "fit", **options.model_dump())) as messages:
+            async for message in messages:
+                found = message.get("result")
+                yield message if found is None else await run_in_threadpool(_outcome, request, found)
     except InvalidInput as error:
         yield _wrong(error)
     except Exception:  # whatever a stranger's table led to: say so and let the next one be fitted
@@ -272,30 +257,22 @@ def _outcome(request: Request, result: dict[str, Any]) -> dict[str, Any]:
     stem = Path(answers.file_name(known)).stem
     return {
         "html": markup.fit_summary(known, result["sections"]),
-        "calibration": _kept(request, result),
+        "calibration": request.app.state.store.add(known),
         "files": {f"{stem}.json": result["calibration"], f"{stem}-report.html": result["report"]},
     }
 
 
-def _kept(request: Request, result: dict[str, Any]) -> str:
-    """The id of a calibration that a worker has checked or fitted."""
-    key: str = request.app.state.store.add(Calibration.model_validate_json(result["calibration"]))
-    return key
-
-
 def _wrong(error: InvalidInput) -> dict[str, Any]:
-    """Why a file is of no use, as `_refused` has it."""
-    about = {name: getattr(error, name, []) for name in ("problems", "columns")}
-    return _refused({"error": error.args[0], "field": error.field, **about})
+    """Why a file is of no use."""
+    return _refused(error.args[0], error.field, getattr(error, "problems", ()))
 
 
-def _refused(found: dict[str, Any]) -> dict[str, Any]:
+def _refused(detail: str, field: str | None, problems: Iterable[dict[str, Any]], **_: Any) -> dict[str, Any]:
     """What is wrong with a table: cells in a list, and everything else at the field that mends it, once."""
-    said = markup.column_problems(found.get("columns", ()))
-    html = markup.cell_problems(tuple(one) for one in found["problems"])
+    said = markup.column_problems((one["column"], one["reason"]) for one in problems if not one["row"])
+    html = markup.cell_problems(tuple(one.values()) for one in problems if one["row"])
     if not said and not html:
-        elsewhere = {found.get("field") or "": markup.as_page_words(found["error"])}
-        said = markup.not_taken(found["error"]) or elsewhere
+        said = markup.not_taken(detail) or {field or "": markup.as_page_words(detail)}
     return {"html": html, "problems": {field: _begun(text) for field, text in said.items()}}
 
 

@@ -18,8 +18,7 @@ import tempfile
 import threading
 import time
 import webbrowser
-from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, ClassVar
@@ -33,14 +32,14 @@ from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from calibration.web import api, docs, page
-from calibration.web.jobs import Busy, Jobs
-from calibration.web.limits import Limits, visitor_of
+from calibration.web.jobs import Jobs
+from calibration.web.limits import Limits, Refused, Shares, visitor_of
 from calibration.web.metrics import access, exposition
 from calibration.web.store import Store
 from planner.inputs import InvalidInput
 from planner.plans import plan
 
-CONNECTIONS, CONNECTIONS_OF_ONE = 400, 64
+CONNECTIONS = 64, 400  # of one address, and of all
 REQUEST_SECONDS = 20.0  # within which a whole request must have arrived, and a reply be read on
 STOP_SECONDS = 30  # for requests in flight
 _ENVIRONMENT = "DATABOUND_SERVE"  # what workers are told: the folder that they share, and trusted names
@@ -54,9 +53,11 @@ def create_app(folder: Path, trusted: Iterable[str] = ()) -> fastapi.FastAPI:
 
     @contextlib.asynccontextmanager
     async def running(app: fastapi.FastAPI) -> AsyncIterator[None]:
-        threading.Thread(target=_warm_up, args=[app.state.jobs], daemon=True).start()
+        # What the first visitor would wait for otherwise: libraries, laws, and a process for files.
+        threading.Thread(target=plan, args=["250M", "5e18"], daemon=True).start()
+        app.state.jobs.warm_up()
         yield
-        app.state.jobs.close()
+        await app.state.jobs.close()
 
     about = "Model size, epochs and weight decay when data is the limit: the calls of `planner` over HTTP."
     app = fastapi.FastAPI(
@@ -85,27 +86,24 @@ def create_app(folder: Path, trusted: Iterable[str] = ()) -> fastapi.FastAPI:
     return app
 
 
-def _warm_up(jobs: Jobs) -> None:
-    """What the first visitor would wait for otherwise: libraries, laws, and a process for files."""
-    plan("250M", "5e18")
-    jobs.warm_up()
-
-
 def _answer_errors(app: fastapi.FastAPI) -> None:
     """Whatever goes wrong is one sentence."""
 
     def trouble(status: int, detail: str, field: str | None = None, **more: Any) -> JSONResponse:
-        headers = {"retry-after": "5"} if status in (429, 503) else None
-        return JSONResponse({"detail": detail, "field": field, **more}, status, headers)
+        return JSONResponse({"detail": detail, "field": field, **more}, status)
 
     @app.exception_handler(InvalidInput)
     async def invalid(request: fastapi.Request, error: InvalidInput) -> Response:
-        problems = api.problems_of(getattr(error, "problems", ()), getattr(error, "columns", ()))
+        problems = [api.TableProblem.model_validate(one) for one in getattr(error, "problems", ())]
         more = {"problems": [one.model_dump() for one in problems]} if problems else {}
-        status, field = 429 if isinstance(error, Busy) else 422, error.field
+        field = error.field
         if problems and problems[0].row == 0:  # a column that is missing, or means something else
             field = field or ("weight_decay" if problems[0].column == "weight_decay" else "columns")
-        return trouble(status, str(error).split("\n")[0].rstrip(":"), field, **more)
+        return trouble(422, str(error).split("\n")[0].rstrip(":"), field, **more)
+
+    @app.exception_handler(Refused)
+    async def busy(request: fastapi.Request, error: Refused) -> Response:
+        return error.response()
 
     @app.exception_handler(RequestValidationError)
     async def misshapen(request: fastapi.Request, error: RequestValidationError) -> Response:
@@ -225,79 +223,73 @@ class Impatient(H11Protocol):
     takes so many connections of one address.
     """
 
-    open_now: ClassVar[Counter[str]] = Counter()
-    _overdue: asyncio.TimerHandle | None = None
-    _stuck: asyncio.TimerHandle | None = None
-    _counted: str | None = None
+    open_now: ClassVar[Shares] = Shares(
+        CONNECTIONS,
+        (429, f"{CONNECTIONS[0]} connections of your address are open already.", 5),
+        (503, "more visitors are here than can be answered; try again soon.", 5),
+    )
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._place = contextlib.ExitStack()
         # uvicorn binds the socket of several workers so that asyncio leaves Nagle's algorithm on: the body of
         # every answer waits 40 ms for the other side to acknowledge the head.
         with contextlib.suppress(OSError):
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         visitor = visitor_of(self.client[0] if self.client else "")
-        behind_proxy = self.config.proxy_headers  # all connections are the proxy's, which counts for itself
-        if not behind_proxy and self.open_now[visitor] >= CONNECTIONS_OF_ONE:
-            self._refuse(429, f"{CONNECTIONS_OF_ONE} connections of your address are open already.")
-        elif self.open_now.total() >= CONNECTIONS:
-            self._refuse(503, "more visitors are here than can be answered; try again soon.")
+        if self.config.proxy_headers:  # all connections are the proxy's, which counts for itself
+            visitor = str(id(self))
+        try:
+            self._place.enter_context(self.open_now.held(visitor))
+        except Refused as refused:
+            self._refuse(refused)
         else:
-            self._counted = visitor
-            self.open_now[visitor] += 1
-            self._expect()
+            self._set("request", self._give_up)
 
     def data_received(self, data: bytes) -> None:
-        if self._counted is None:
-            return
-        self._expect()
+        self._set("request", self._give_up)
         super().data_received(data)
         if self.conn.their_state in (h11.DONE, h11.MUST_CLOSE, h11.CLOSED):
-            self._arrived()
+            self._unset("request")
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.conn.their_state is h11.SEND_BODY:  # a request that came along with the last one, in part
             self._unset_keepalive_if_required()
-            self._expect()
+            self._set("request", self._give_up)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._arrived()
+        self._unset("request")
         self.resume_writing()
-        if self._counted is not None:
-            self.open_now[self._counted] -= 1
-            if not self.open_now[self._counted]:
-                del self.open_now[self._counted]
+        self._place.close()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._stuck is None:
-            self._stuck = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
+        self._set("reply", self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._stuck is not None:
-            self._stuck.cancel()
-            self._stuck = None
+        self._unset("reply")
 
-    def _expect(self) -> None:
-        if self._overdue is None:
-            self._overdue = self.loop.call_later(REQUEST_SECONDS, self._give_up)
+    def _set(self, timer: str, overdue: Callable[[], None]) -> None:
+        if timer not in self._timers:
+            self._timers[timer] = self.loop.call_later(REQUEST_SECONDS, overdue)
 
-    def _arrived(self) -> None:
-        if self._overdue is not None:
-            self._overdue.cancel()
-            self._overdue = None
+    def _unset(self, timer: str) -> None:
+        if timer in self._timers:
+            self._timers.pop(timer).cancel()
 
     def _give_up(self) -> None:
-        self._refuse(408, f"the request did not arrive within {REQUEST_SECONDS:.0f} seconds.")
+        late = f"the request did not arrive within {REQUEST_SECONDS:.0f} seconds."
+        self._refuse(Refused(408, late, 5))
 
-    def _refuse(self, status: int, sentence: str) -> None:
+    def _refuse(self, refused: Refused) -> None:
         """A whole reply, where none has begun, and the end of the connection."""
         if self.conn.our_state is h11.IDLE:
-            body = json.dumps({"detail": sentence, "field": None})
-            head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n"
-            head += f"Content-Length: {len(body)}\r\nRetry-After: 5\r\nConnection: close\r\n\r\n"
-            self.transport.write((head + body).encode())
+            reply = refused.response()
+            head = [f"HTTP/1.1 {reply.status_code} {HTTPStatus(reply.status_code).phrase}".encode()]
+            head += [name.title() + b": " + value for name, value in reply.raw_headers]
+            self.transport.write(b"\r\n".join([*head, b"", bytes(reply.body)]))
         self.transport.close()

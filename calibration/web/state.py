@@ -127,11 +127,6 @@ def fitting(choices: Choices, known: Calibration) -> tuple[Choices, list[str]]:
     return replace(choices, **changes), problems
 
 
-def without(choices: Choices, field: str) -> Choices:
-    """The choices with the default in place of one that no plan can be made of."""
-    return replace(choices, **{field: getattr(DEFAULTS, field)})
-
-
 def laws_of(known: Calibration) -> list[str]:
     """The laws that a calibration has at every weight decay."""
     offered = (AVERAGE, *every_form())

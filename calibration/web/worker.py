@@ -1,10 +1,10 @@
 """One task on a file from a stranger, in a process of its own: `python -m calibration.web.worker`.
 
 Reads one JSON line from standard input, {"task": ..., "path": ..., ...}, and writes JSON lines to standard
-output: any number of {"progress": [what, share]} and then one {"result": ...} or {"error": sentence,
-"problems": [[row, column, value, reason], ...]}. A file that takes too much memory or time kills this process
-and nothing else. Files are parsed as data only: CSV and JSON by the standard library, Parquet by pyarrow,
-nothing is ever evaluated.
+output: any number of {"progress": [what, share]} and then one {"result": ...} or {"detail": sentence,
+"field": ..., "problems": [...]}. A file that takes too much memory or time kills this process and nothing
+else. Files are parsed as data only: CSV and JSON by the standard library, Parquet by pyarrow, nothing is ever
+evaluated.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 import pandas as pd
 
+from calibration.fitting.runs.checks import Problem
 from calibration.fitting.runs.formats import load
 from calibration.fitting.runs.tables import may_be_ours, read_runs
 from planner.inputs import InvalidInput, short
@@ -86,38 +87,37 @@ def _limit(task: str) -> None:
 def _failure(error: BaseException) -> dict[str, Any]:
     """What is wrong, with the options that it mentions left in their marks: whoever shows it names them."""
     if isinstance(error, InvalidInput):
-        columns = [[one.column, one.reason] for one in getattr(error, "of_columns", ())]
-        problems = [list(problem) for problem in getattr(error, "problems", ())]
-        said = str(error.args[0]).split("\n")[0]
-        return {"error": said, "field": error.field, "problems": problems, "columns": columns}
-    said = f"this file cannot be worked with ({type(error).__name__})."
+        columns = [Problem(0, one.column, "", one.reason) for one in getattr(error, "of_columns", ())]
+        problems = [one._asdict() for one in (*columns, *getattr(error, "problems", ()))]
+        return {"detail": str(error.args[0]).split("\n")[0], "field": error.field, "problems": problems}
     if isinstance(error, MemoryError):
-        said = "this file takes more memory than it should."
-    else:
-        traceback.print_exc()
-    return {"error": said, "field": None, "problems": [], "columns": []}
+        return {"detail": "this file takes more memory than it should.", "problems": []}
+    traceback.print_exc()
+    return {"detail": f"this file cannot be worked with ({type(error).__name__}).", "problems": []}
 
 
 # -- the tasks -----------------------------------------------------------------------------------------
 
 
 def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
-    """What a run table holds, one line per weight decay, and which laws it cannot determine."""
+    """What a run table holds, one line per weight decay, and which laws it cannot determine; or what is wrong
+    with it, and its columns: the visitor may say which is which.
+    """
     from calibration.fitting.runs.recipes import comparable_runs
     from calibration.fitting.runs.tables import warnings_of
 
-    names = _names(request)
+    columns = _columns(request)
     try:
         every = _runs(request)
-    except InvalidInput as error:  # the visitor may say which column is which
-        return {"names": names, **_failure(error)}
+    except InvalidInput as error:
+        return {"columns": columns, **_failure(error)}
     runs: Any = comparable_runs(every)
 
     def span(values: Any, show: Any) -> str:
-        low, high = show(float(values.min())), show(float(values.max()))
-        return low if low == high else f"{low} to {high}"
+        ends = (show(float(values.min())), show(float(values.max())))
+        return " to ".join(dict.fromkeys(ends))
 
-    rows = [
+    by_weight_decay = [
         [
             str(float(here["weight_decay"].iloc[0])),
             f"{len(here):,}",
@@ -130,12 +130,12 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
         for _, here in runs.groupby("weight_decay")
     ]
     return {
-        "rows": rows,
-        "names": names,
-        "preview": [[_cell(row[name]) for name in PREVIEWED] for _, row in every.head(5).iterrows()],
-        "notes": [note.text for note in warnings_of(runs, "‹{}›".format)],
+        "columns": columns,
         "runs": len(runs),
+        "preview": [[_cell(row[name]) for name in PREVIEWED] for _, row in every.head(5).iterrows()],
+        "by_weight_decay": by_weight_decay,
         "not_identified": _unidentified(runs),
+        "warnings": [note.text for note in warnings_of(runs, "‹{}›".format)],
     }
 
 
@@ -222,29 +222,28 @@ def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
         "report": report(found, runs, warnings=[*left_out, *not_determined(_unidentified(runs))]),
         "sections": [[section.title, section.body] for section in sections],
         "runs": len(runs),
-        "notes": [note.text for note in warnings_of(runs, "‹{}›".format)],
+        "warnings": [note.text for note in warnings_of(runs, "‹{}›".format)],
     }
 
 
-_READ = (
-    "columns_guessed",
-    "settings_from_names",
-)  # how the table was read, which is nothing to be careful about
+_READ = ("columns_guessed", "settings_from_names")  # which is nothing to be careful about
 
 
-def _unidentified(runs: Any) -> list[tuple[float, str, str]]:
-    """Weight decay, law and reason, for each law that the runs do not determine."""
+def _unidentified(runs: Any) -> list[dict[str, Any]]:
+    """Each law that the runs do not determine, and why."""
     from calibration.fitting.identify import unidentified
     from planner.laws import STANDARD
 
-    return [(one.weight_decay, one.form, one.reason) for one in unidentified(runs, STANDARD)]
+    found = unidentified(runs, STANDARD)
+    return [{"weight_decay": one.weight_decay, "law": one.form, "reason": one.reason} for one in found]
 
 
-def not_determined(missing: Iterable[tuple[float, str, str]]) -> list[str]:
+def not_determined(missing: Iterable[dict[str, Any]]) -> list[str]:
     """A sentence for each reason why the runs do not determine laws, with the laws."""
     lacking: dict[str, list[str]] = {}
-    for decay, form, reason in missing:
-        lacking.setdefault(f"At weight decay {decay:g} {reason}", []).append(law_label(form))
+    for one in missing:
+        why = f"At weight decay {one['weight_decay']:g} {one['reason']}"
+        lacking.setdefault(why, []).append(law_label(one["law"]))
     return [f"{reason} ({', '.join(forms)})." for reason, forms in lacking.items()]
 
 
@@ -326,7 +325,7 @@ def _check_extent(path: Path) -> None:
         )
 
 
-def _names(request: dict[str, Any]) -> list[str]:
+def _columns(request: dict[str, Any]) -> list[str]:
     """The columns that a table has, by its own names; none where it cannot be read at all."""
     path = Path(request["path"])
     with contextlib.suppress(InvalidInput, OSError, ValueError):

@@ -248,9 +248,9 @@ $("upload-calibration").addEventListener("change", async ({target}) => {
   const [file] = target.files;
   if (!file) return;
   try {
-    const path = `page/calibration?${new URLSearchParams({file: file.name})}`;
+    const path = `v1/calibrations?${new URLSearchParams({file: file.name})}`;
     const reply = await (await send(path, file, {type: "application/octet-stream"})).json();
-    planWith(reply.calibration);
+    planWith(reply.id);
   } catch (error) {
     point(plan, {field: "upload", text: error.message});
   }
