@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibration.web import drawing
 from calibration.web.answers import Answer, limits
-from calibration.web.drawing import Figure, Mark
+from calibration.web.drawing import Figure, Mark, told
 from calibration.web.state import IN_LOSS
 from planner.calibration import Setting
 from planner.evidence import predictive_width
@@ -46,8 +45,9 @@ def loss_against_compute(found: Answer) -> Figure:
     settings = [s for s in found.calibration.settings if s.has(p.law)]
     if all(s.weight_decay != p.weight_decay for s in settings):  # the plan's own, between those calibrated
         settings.append(found.calibration.setting(p.weight_decay))
-    curves = _curves(found, settings, flops)
-    figure = drawing.empty("compute (FLOPs)", "best loss (nats per token)")
+    asked = limits(found.choices)
+    curves = [_Curve(s, series(i), flops, _best(s, p, flops, asked)) for i, s in enumerate(settings)]
+    figure = Figure("compute (FLOPs)", "best loss (nats per token)")
     lowest = min(float(np.nanmin(curve.best.loss)) for curve in curves)
     low = float(_STEP * np.floor((min(lowest, p.loss) - 0.04) / _STEP))
     high = float(_STEP * np.ceil((p.loss + _ABOVE) / _STEP))
@@ -59,10 +59,10 @@ def loss_against_compute(found: Answer) -> Figure:
     for curve in curves:
         _draw(figure, p, curve)
     _doubt(figure, p, own)
-    drawing.marks(figure, _marks(p, flops), flops)
+    figure.marks(_marks(p, flops), flops)
     _others(figure, p, high)
     _here(figure, p, own, high)
-    drawing.log_axis(figure, "xaxis", flops, scientific, digits=1)
+    figure.log_axis("xaxis", flops, scientific, digits=1)
     figure.axis("yaxis", range=[low, high])
     _tell(figure, found, flops)
     return figure
@@ -78,11 +78,6 @@ def _tell(figure: Figure, found: Answer, flops: np.ndarray) -> None:
         figure.drew.add("crossing")
     if found.choices.epochs == WHOLE:
         figure.drew.add("kinks")
-
-
-def _curves(found: Answer, settings: list[Setting], flops: np.ndarray) -> list[_Curve]:
-    asked = limits(found.choices)
-    return [_Curve(s, series(i), flops, _best(s, found.plan, flops, asked)) for i, s in enumerate(settings)]
 
 
 def _best(setting: Setting, p: Plan, flops: np.ndarray, within: Limits) -> Point:
@@ -169,16 +164,16 @@ def _doubt(figure: Figure, p: Plan, curve: _Curve) -> None:
     drawn = loss_band(curve.setting, p.law, curve.best, p.uniform_loss)
     if drawn is not None:
         flops, low, high = drawn
-        drawing.band(figure, flops, low, high, f"{LEVEL:.0%} interval", curve.style)
+        figure.band(flops, low, high, f"{LEVEL:.0%} interval", curve.style)
     elif sure is not None:
         off = curve.setting.error(p.law, 0.0)(curve.best.params, p.ud, curve.best.epochs)
         off = predictive_width(sure.runs) * np.asarray(off)
-        drawing.band(figure, curve.flops, loss - off, loss + off, f"{sure.level:.0%} interval", curve.style)
+        figure.band(curve.flops, loss - off, loss + off, f"{sure.level:.0%} interval", curve.style)
     apart = ~(np.abs(loss - p.loss) <= law_error(p))
     here = int(np.searchsorted(curve.flops, p.spent_flops))
     piece = np.cumsum(apart)  # points of one stretch without a point that is apart share their count
     near = np.where(~apart & (piece == piece[here]), loss, np.nan)
-    drawing.glow(figure, curve.flops, near, "as good as the plan", GOOD)
+    figure.glow(curve.flops, near, "as good as the plan", GOOD)
 
 
 def loss_band(setting: Setting, form: str, along: Point, uniform_loss: float) -> np.ndarray | None:
@@ -192,28 +187,21 @@ def loss_band(setting: Setting, form: str, along: Point, uniform_loss: float) ->
 
 
 def _draw(figure: Figure, p: Plan, curve: _Curve) -> None:
-    decay = curve.setting.weight_decay
-    name, best = f"weight decay {decay}", curve.best
-    text = [
-        f"{name}, {scientific(c)} FLOPs<br>{size}<br>loss {loss:.3f}"
-        for c, size, loss in zip(best.flops, drawing.sizes(best.params, best.epochs), best.loss, strict=True)
-    ]
+    decay, best = curve.setting.weight_decay, curve.best
+    name = f"weight decay {decay}"
+    text = told(best.params, best.epochs, best.loss, (f"{name}, {scientific(c)} FLOPs" for c in best.flops))
     width = 3.5 if decay == p.weight_decay else 2.0
-    drawing.line(figure, curve.flops, best.loss, name, curve.style, text, width=width, group=name)
+    figure.line(curve.flops, best.loss, name, curve.style, text, width)
 
 
 def _others(figure: Figure, p: Plan, top: float) -> None:
     """What the other laws would train instead, by the law in use: whether it matters that they disagree."""
     shown = [other for other in p.other_laws if other.expected_loss < top]
-    text = [
-        f"{law_label(other.law)} would train {size}<br>loss {other.expected_loss:.3f} by the law in use"
-        for other, size in zip(
-            shown, drawing.sizes([o.params for o in shown], [o.epochs for o in shown]), strict=True
-        )
-    ]
     if shown:
-        flops, loss = [o.spent_flops for o in shown], [o.expected_loss for o in shown]
-        drawing.ring(figure, flops, loss, "plans of other laws", NEUTRAL, text)
+        rows = [(one.spent_flops, one.params, one.epochs, one.expected_loss) for one in shown]
+        flops, params, epochs, loss = zip(*rows, strict=True)
+        names = (f"{law_label(one.law)} would train, by the law in use:" for one in shown)
+        figure.ring(flops, loss, "plans of other laws", NEUTRAL, told(params, epochs, loss, names))
 
 
 def _ghost(figure: Figure, pinned: Answer, flops: np.ndarray) -> None:
@@ -221,8 +209,8 @@ def _ghost(figure: Figure, pinned: Answer, flops: np.ndarray) -> None:
     p = pinned.plan
     best = _best(pinned.calibration.setting(p.weight_decay), p, flops, limits(pinned.choices))
     style = NEUTRAL._replace(dash="longdash")
-    drawing.line(figure, flops, best.loss, "pinned", style, None, width=2.0)
-    drawing.point(figure, p.spent_flops, p.loss, "pinned plan", "square", NEUTRAL, text=f"loss {p.loss:.3f}")
+    figure.line(flops, best.loss, "pinned", style, width=2.0)
+    figure.point(p.spent_flops, p.loss, "pinned plan", "square", NEUTRAL, text=f"loss {p.loss:.3f}")
 
 
 def _here(figure: Figure, p: Plan, own: _Curve, top: float) -> None:
@@ -233,5 +221,5 @@ def _here(figure: Figure, p: Plan, own: _Curve, top: float) -> None:
         if np.isfinite(all_of_it):
             said = f"all of your compute: loss {all_of_it:.3f}"
             at = min(all_of_it, top)
-            drawing.point(figure, p.flops, at, "with all of it", "diamond", own.style, text=said)
-    drawing.point(figure, p.spent_flops, p.loss, "the plan", "circle", PLAN, text=f"loss {p.loss:.3f}")
+            figure.point(p.flops, at, "with all of it", "diamond", own.style, text=said)
+    figure.point(p.spent_flops, p.loss, "the plan", "circle", PLAN, text=f"loss {p.loss:.3f}")
