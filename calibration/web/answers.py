@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from calibration.web.state import DEFAULTS, IN_FLOPS, IN_HOURS, IN_LOSS, IN_MONEY, Choices
 from planner import inputs
-from planner.calibration import DEFAULT_CALIBRATION, Calibration, Setting, shipped_names
+from planner.calibration import DEFAULT_CALIBRATION, Calibration, shipped_names
 from planner.hardware import DEFAULT_MFU, Cost, cost
 from planner.inputs import CEILING, WHOLE, InvalidInput, Limits
 from planner.options import LIMITS
@@ -50,24 +51,19 @@ def answer(choices: Choices, known: Calibration, *, intervals: bool = True) -> A
 
 def limits(choices: Choices) -> Limits:
     """The limits that were chosen, as plans and curves are computed with."""
-    return Limits.of(
-        **{name: value for name, value in _given(choices).items() if name in ("params", *LIMITS)}
-    )
+    given = _given(choices)
+    return Limits.of(**{name: given[name] for name in ("params", *LIMITS) if name in given})
 
 
 def _budget(choices: Choices) -> dict[str, Any]:
     """Compute, and hardware where that is asked about, as arguments of `plan`."""
     card = ("tflops", "memory") if choices.tflops or choices.memory else ("gpu",)
-    names = (choices.compute, *card, "gpus", "mfu", "price") if asks_hardware(choices) else (choices.compute,)
-    given = {name: getattr(choices, name) for name in names}
-    return {name: value for name, value in given.items() if value or name == choices.compute}
-
-
-def asks_hardware(choices: Choices) -> bool:
-    """Whether compute is time or money, or the accelerators are not those that the page begins with."""
-    return choices.compute in (IN_HOURS, IN_MONEY) or any(
-        getattr(choices, name) != getattr(DEFAULTS, name) for name in _HARDWARE
-    )
+    given = {choices.compute: getattr(choices, choices.compute)}
+    unusual = any(getattr(choices, name) != getattr(DEFAULTS, name) for name in _HARDWARE)
+    if unusual or choices.compute in (IN_HOURS, IN_MONEY):
+        hardware = {name: getattr(choices, name) for name in (*card, "gpus", "mfu", "price")}
+        given |= {name: value for name, value in hardware.items() if value}
+    return given
 
 
 def _given(choices: Choices) -> dict[str, Any]:
@@ -80,13 +76,7 @@ def without_draws(known: Calibration) -> Calibration:
     """The same calibration without intervals, which is many times faster to plan with."""
     if all(setting.draws is None for setting in known.settings):
         return known
-    # Built anew rather than copied: a copy would carry the laws of the draws along, which a setting caches.
-    kept = [name for name in Setting.model_fields if name != "draws"]
-    bare = [
-        Setting.model_construct(**{name: getattr(s, name) for name in kept}, draws=None)
-        for s in known.settings
-    ]
-    return known.model_copy(update={"settings": tuple(bare)})
+    return known.changed(settings=tuple(one.changed(draws=None) for one in known.settings))
 
 
 def with_members(found: Answer) -> Plan | None:
@@ -117,19 +107,15 @@ def question(answer: Answer) -> str:
 
 def as_python(answer: Answer) -> str:
     """Python that returns the same plan, with its cost."""
-    arguments = [
-        f"{name}={value}" if _NUMBER.fullmatch(value) else f"{name}={value!r}"
-        for name, value in _arguments(answer).items()
-    ]
+    written = {n: v if _NUMBER.fullmatch(v) else repr(v) for n, v in _arguments(answer).items()}
+    arguments = (f"{name}={value}" for name, value in written.items())
     return f"from planner import plan\n\np = plan({', '.join(arguments)})\n"
 
 
 def as_command(answer: Answer) -> str:
     """A command line that prints the same plan, with its cost."""
-    words = ["planner", "plan"]
-    for name, value in _arguments(answer).items():
-        words += [f"--{name.replace('_', '-')}", value]
-    return shlex.join(words)
+    options = ((f"--{name.replace('_', '-')}", value) for name, value in _arguments(answer).items())
+    return shlex.join(["planner", "plan", *chain(*options)])
 
 
 def _arguments(answer: Answer) -> dict[str, str]:

@@ -200,11 +200,8 @@ class Limits:
         asyncio.get_running_loop().call_later(QUOTA_SECONDS, charged.close)
 
     def _check_host(self, headers: dict[str, str]) -> None:
-        try:
-            name = (urlsplit(f"//{headers.get('host', '')}").hostname or "").lower()
-        except ValueError:
-            name = ""
-        if name not in self.trusted and not _is_address(name):
+        _, name = _parts(f"//{headers.get('host', '')}")
+        if name not in self.trusted and _address(name) is None:
             raise Refused(
                 421,
                 f"this server does not go by the name {name[:80]!r}; --trust-host adds one when it starts.",
@@ -225,22 +222,17 @@ class Limits:
 
 def visitor_of(address: str) -> str:
     """Whom an address counts for: whoever has one of IPv6 has a network of them."""
-    with contextlib.suppress(ValueError):
-        found = ipaddress.ip_address(address)
-        if isinstance(found, ipaddress.IPv6Address):
-            if found.ipv4_mapped is not None:
-                return str(found.ipv4_mapped)
-            return str(ipaddress.ip_network((found, 64), strict=False).network_address)
+    found = _address(address)
+    if isinstance(found, ipaddress.IPv6Address):
+        network = ipaddress.ip_network((found, 64), strict=False)
+        return str(found.ipv4_mapped or network.network_address)
     return address[:64]
 
 
 def _check_origin(headers: dict[str, str]) -> None:
     """Requests that a browser makes for another site name that site, or say that they cross sites."""
     origin = headers.get("origin")
-    try:
-        foreign = origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
-    except ValueError:
-        foreign = True
+    foreign = origin is not None and _parts(origin)[0] != headers.get("host", "").lower()
     crossing = headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
     if foreign or crossing:
         raise Refused(403, "another site may not ask this server in your name; open its own address.")
@@ -345,9 +337,17 @@ async def _until_left(answering: Awaitable[None], receive: Receive) -> None:
         leaving.cancel()
 
 
-def _is_address(name: str) -> bool:
+def _parts(address: str) -> tuple[str, str]:
+    """Host and port, and the host alone; nothing where it is no address."""
     try:
-        ipaddress.ip_address(name)
+        found = urlsplit(address)
+        return found.netloc.lower(), found.hostname or ""
     except ValueError:
-        return False
-    return True
+        return "", ""
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None

@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from calibration.reports import report
+from calibration.reports import document, report
 from calibration.web.answers import Answer, as_command, as_python, as_training_config, question, with_members
 from calibration.web.state import DEFAULTS, NAMES, PICTURES, PRESETS, Choices
 from calibration.web.worker import not_determined
 from planner.calibration import Calibration
 from planner.explain import is_sharp, summary
-from planner.hardware import ACCELERATORS, Cost
+from planner.hardware import ACCELERATORS
 from planner.inputs import dollars, duration, figure, named, scientific, short, signed, size
+from planner.inputs import epochs as in_epochs
 from planner.laws import FORMS
 from planner.options import label
 from planner.results import Interval, Plan
@@ -27,14 +28,14 @@ from planner.show.terminal import how_sure
 SHOWN_PROBLEMS = 50  # kinds
 
 
-def answer(found: Answer, notes: Sequence[str] = ()) -> str:
+def answer(found: Answer) -> str:
     """The decision in a sentence, what it takes of the budget, and tiles; cautions are one step away."""
     p, cautions = found.plan, ""
     if p.warnings:
         count = "one caution" if len(p.warnings) == 1 else f"{len(p.warnings)} cautions"
         cautions = f' <a class="cautions" href="#careful">{count}</a>'
     return (
-        f'{"".join(map(note, notes))}<p class="verdict">{escape(p.verdict)}{cautions}</p>'
+        f'<p class="verdict">{escape(p.verdict)}{cautions}</p>'
         f'<p class="budget">{escape(in_fields(p.budget))}</p>'
         f'<div class="tiles">{"".join(_tiles(found))}</div>'
     )
@@ -64,16 +65,14 @@ _OPTION = re.compile(r"--([a-z-]+) (\w+)")
 
 def _tiles(found: Answer) -> list[str]:
     """The figures, each with its interval and what stands next to it."""
-    p = found.plan
-    within = p.intervals or {}
+    p, within, sure = found.plan, found.plan.intervals or {}, found.plan.predictive_uncertainty
     # Which sizes would do as well: as far as the law can tell, or else within the tolerance.
-    flat = p.flat_range if p.predictive_uncertainty is None else p.predictive_uncertainty.as_good
+    flat = p.flat_range if sure is None else sure.as_good
     as_good = f"as good: {short(flat.params_min)} to {short(flat.params_max)}"
     if is_sharp(flat):  # of the one law that was fitted, whatever its draws say of the size
         as_good = f"by the fitted law hardly another size is within {flat.tolerance:.2g} nats"
     elsewhere = sorted(other.params for other in p.other_laws)
-    ends = dict.fromkeys(short(size) for size in (*elsewhere[:1], *elsewhere[-1:]))
-    other_laws = f"other laws: {' to '.join(ends)}" if ends else ""
+    ends = " to ".join(dict.fromkeys(short(size) for size in (*elsewhere[:1], *elsewhere[-1:])))
     tokens = f"{short(p.tokens)} training tokens"
     if p.epochs < 1:
         tokens = f"{short(p.tokens)} tokens: {p.epochs:.1%} of the corpus is enough"
@@ -81,31 +80,26 @@ def _tiles(found: Answer) -> list[str]:
     decays = "the only one calibrated"
     if rival is not None:
         decays = f"loss at {rival.weight_decay}: {rival.predicted_loss:.3f}"
-    sizes, passes = _interval(within.get("params"), short), _interval(within.get("epochs"), epochs)
-    losses, sure = _interval(within.get("loss"), "{:.3f}".format), p.predictive_uncertainty
+    losses = _interval(within.get("loss"), "{:.3f}".format)
     if not found.complete:
         losses = "95%: …"
     elif not losses and sure is not None:
         losses = f"{sure.level:.0%}: {sure.loss_low:.3f} to {sure.loss_high:.3f}"
     perplexity = f"perplexity {p.perplexity:.4g}"
     bits = "" if p.bits_per_byte is None else f"{p.bits_per_byte:.2f} bits per byte"
+    sizes, passes = _interval(within.get("params"), short), _interval(within.get("epochs"), epochs)
+    others = f"other laws: {ends}" if ends else ""
+    bill, title = found.cost, "Cost, about" if p.cost else "Cost, for example"
+    usd = dollars(bill.usd).removeprefix("about ").replace("less than a cent", "< $0.01")
+    where = f"{duration(bill.hours * 3600)} on {bill.gpus} × {bill.gpu}"
+    hours = f"{_data('gpu_hours', bill.gpu_hours, figure(bill.gpu_hours))} GPU-hours, {bill.mfu:.0%} MFU"
     return [
-        _tile("params", "Parameters", p.params, short(p.params), sizes, as_good, other_laws),
+        _tile("params", "Parameters", p.params, short(p.params), sizes, as_good, others),
         _tile("epochs", "Epochs", p.epochs, epochs(p.epochs), passes, tokens),
         _tile("weight_decay", "Weight decay", p.weight_decay, str(p.weight_decay), "", decays),
         _tile("loss", "Predicted loss", p.loss, f"{p.loss:.3f}", losses, perplexity, bits),
-        _bill(found.cost, "Cost, about" if p.cost else "Cost, for example"),
+        _tile("usd", title, bill.usd, usd, where, hours),
     ]
-
-
-def _bill(c: Cost, title: str) -> str:
-    hours = _data("gpu_hours", c.gpu_hours, figure(c.gpu_hours))
-    where = f'<div class="interval">{escape(duration(c.hours * 3600))} on {c.gpus} × {escape(c.gpu)}</div>'
-    below = f'<div class="below">{hours} GPU-hours, {c.mfu:.0%} MFU</div>'
-    short_bill = dollars(c.usd).removeprefix("about ").replace("less than a cent", "< $0.01")
-    bill = _data("usd", c.usd, short_bill)
-    shown = f'<div class="label">{title}</div><div class="figure">{bill}</div>'
-    return f'<div class="tile">{shown}{where}{below}</div>'
 
 
 def _facts(found: Answer) -> list[tuple[str, str]]:
@@ -113,10 +107,9 @@ def _facts(found: Answer) -> list[tuple[str, str]]:
     p = found.plan
     ceiling = "" if p.spent_flops > 0.995 * p.flops else f" of {scientific(p.flops)}"
     facts = [("compute", _data("flops", p.spent_flops, scientific(p.spent_flops)) + f" FLOPs{ceiling}")]
-    parts = " + ".join(f"{name} {value:.3f}" for name, value in vars(p.terms).items())
     crossing = _crossover(p, (p.intervals or {}).get("crossover_flops"))
-    facts += [("breakdown", parts), ("crossover C×", crossing)]
-    facts += [*_wider(found)]
+    facts += [("breakdown", " + ".join(_breakdown(p))), ("crossover C×", crossing)]
+    facts += [(name, escape(said)) for name, said in _wider(found)]
     facts += [("how sure", escape(how_sure(p) if found.complete else "working out the intervals …"))]
     return [*facts, ("from", escape(f"{p.law} of {found.calibration.name}"))]
 
@@ -124,26 +117,23 @@ def _facts(found: Answer) -> list[tuple[str, str]]:
 def _wider(found: Answer) -> list[tuple[str, str]]:
     """What counts next to one training: an ensemble, or what it would buy, and what is served."""
     p, facts = found.plan, list[tuple[str, str]]()
-    if p.members is not None and p.members.count > 1:
-        said = (
-            f"{p.members.count} whose probabilities are averaged: {p.members.gain:.3f} nats better than one"
-        )
-        facts.append(("members", f"{said}; {size(p.members.weights_bytes)} of weights"))
-    elif p.members is not None:
-        facts.append(("members", "one model is better than several for this compute"))
+    if p.members is not None:
+        said = "one model is better than several for this compute"
+        if p.members.count > 1:
+            said = f"{p.members.count} whose probabilities are averaged: {p.members.gain:.3f} nats better "
+            said += f"than one; {size(p.members.weights_bytes)} of weights"
+        facts.append(("members", said))
     wider = with_members(found)
     if wider is not None and wider.members is not None and wider.members.count > 1:
-        several = (
+        models = (
             f"{wider.members.count} models of {short(wider.params)} for {epochs(wider.epochs)} epochs each"
         )
-        change = signed(wider.loss - p.loss)
-        facts.append(
-            ("an ensemble", f"{several} would reach {wider.loss:.3f} ({change}) for the same compute")
-        )
+        reached = f"{wider.loss:.3f} ({signed(wider.loss - p.loss)})"
+        facts.append(("an ensemble", f"{models} would reach {reached} for the same compute"))
     if p.serving is not None:
         total = f"{p.serving.share:.0%} of {scientific(p.serving.total_flops)} FLOPs"
         facts.append(("serving", f"{short(p.serving.tokens)} tokens take {total}"))
-    return [(name, escape(said)) for name, said in facts]
+    return facts
 
 
 def side_by_side(found: Answer) -> str:
@@ -164,7 +154,7 @@ def side_by_side(found: Answer) -> str:
     unpin = '<button type="button" data-pin="">Unpin</button>'
     said = f"<h2>Two plans</h2><p>Loss {signed(change, 4)} against the pinned plan.</p>"
     return (
-        f'<div class="pins" id="pins">{said}{table(("", "pinned", "this plan"), rows)}'
+        f'<div class="pins" id="pins">{said}{document.table(("", "pinned", "this plan"), rows)}'
         f'<div class="buttons">{unpin}</div></div>'
     )
 
@@ -211,26 +201,25 @@ _SIGNS = {
 
 def in_words(found: Answer) -> str:
     """What there is to see in a picture, for who cannot see it."""
-    p = found.plan
-    plan = f"{short(p.params)} parameters for {epochs(p.epochs)} epochs, loss {p.loss:.3f}"
-    flat = p.flat_range
+    p, flat = found.plan, found.plan.flat_range
+    plan = f"{short(p.params)} parameters for {in_epochs(p.epochs)}, loss {p.loss:.3f}"
     rivals = "; ".join(f"at {one.weight_decay} {one.predicted_loss:.3f}" for one in p.other_weight_decays)
-    others = ((law_label(o.law), short(o.params), epochs(o.epochs)) for o in p.other_laws)
-    laws = "; ".join(f"{law} {size} for {passes} epochs" for law, size, passes in others)
-    words = {
-        "isoflop": f"Loss against epochs at {scientific(p.flops)} FLOPs: lowest at {plan}, and within "
-        f"{flat.tolerance:g} nats from {epochs(flat.epochs_min)} to {epochs(flat.epochs_max)} epochs.",
-        "frontier": f"Epochs against parameters as compute grows. At this budget: {plan}; {laws}.",
-        "crossover": f"Best loss against compute for each weight decay. At this budget: at {p.weight_decay} "
-        f"{p.loss:.3f}; {rivals}. {p.crossover_note[:1].upper()}{p.crossover_note[1:]}.",
-        "decay": f"Best loss against weight decay within {scientific(p.flops)} FLOPs. At {p.weight_decay} "
-        f"{p.loss:.3f}; {rivals}.",
-        "terms": "Loss against epochs as a stack of its terms. At the plan: "
-        + ", ".join(f"{name} {value:.3f}" for name, value in vars(p.terms).items())
-        + ".",
-        "whatif": f"Best loss with a quarter to sixteen times the data, the compute, or both. Now: {plan}.",
+    laws = "; ".join(f"{law_label(o.law)} {short(o.params)} for {in_epochs(o.epochs)}" for o in p.other_laws)
+    more = {
+        "crossover": f"At weight decay {p.weight_decay} {p.loss:.3f}; {rivals}. {p.crossover_note}.",
+        "isoflop": f"{epochs(flat.epochs_min)} to {in_epochs(flat.epochs_max)} would do as well.",
+        "decay": f"At weight decay {p.weight_decay} {p.loss:.3f}; {rivals}.",
+        "frontier": f"Other laws: {laws}.",
+        "terms": f"It consists of {', '.join(_breakdown(p))}.",
+        "whatif": "Shown are a quarter to sixteen times the data, the compute, or both.",
     }
-    return f'<p class="unseen" id="picture-words">{escape(f"Picture: {words[found.choices.picture]}")}</p>'
+    title, said = PICTURES[found.choices.picture], more[found.choices.picture]
+    words = escape(f"Picture: {title}. The plan within {scientific(p.flops)} FLOPs: {plan}. {said}")
+    return f'<p class="unseen" id="picture-words">{words}</p>'
+
+
+def _breakdown(p: Plan) -> list[str]:
+    return [f"{name} {value:.3f}" for name, value in vars(p.terms).items()]
 
 
 def note(sentence: str) -> str:
@@ -250,15 +239,12 @@ def calls(found: Answer) -> str:
         ("command", "Command line", as_command(found)),
         ("config", "run.toml", as_training_config(found)),
     ]
-    buttons = "".join(
-        f'<button type="button" data-copy="copy-{key}">Copy {name}</button>' for key, name, _ in texts
-    )
+    others = ('copy="address">Copy link', "card>Save card", 'pin="this">Pin to compare')
+    copied = (f'copy="copy-{key}">Copy {name}' for key, name, _ in texts)
+    buttons = "".join(f'<button type="button" data-{one}</button>' for one in (*copied, *others))
     shown = "".join(
         f'<h3>{name}</h3><pre id="copy-{key}" tabindex="0">{escape(text)}</pre>' for key, name, text in texts
     )
-    buttons += '<button type="button" data-copy="address">Copy link</button>'
-    buttons += '<button type="button" data-card>Save card</button>'
-    buttons += '<button type="button" data-pin="this">Pin to compare</button>'
     return (
         f'<div class="calls"><div class="buttons">{buttons}</div>'
         f"<details><summary>Show what is copied</summary>{shown}</details></div>"
@@ -285,7 +271,7 @@ def cell_problems(problems: Iterable[tuple[int, str, str, str]]) -> str:
     if not rows:
         return ""
     said = "These cells cannot be used. Row 1 is the first run below the header."
-    return f'<p class="problem" role="alert">{said}</p>{table(("column", "problem", "rows"), rows)}'
+    return f'<p class="problem" role="alert">{said}</p>{document.table(("column", "problem", "rows"), rows)}'
 
 
 def called(column: str) -> str:
@@ -328,11 +314,12 @@ def run_summary(about: Mapping[str, Any]) -> str:
     header = ("weight decay", "runs", "one epoch", "parameters", "unique tokens", "most epochs", "loss")
     told = "These runs alone do not determine every law; what the shipped calibrations know fills in"
     first = ("run", "parameters", "unique tokens", "epochs", "weight decay", "loss")
+    lacking = not_determined(about["not_identified"])
     noticed = [as_page_words(text) for text in about["warnings"]]
     return (
         f'<p class="good">✓ The table can be read.</p>{_list("why", "Noticed", noticed)}'
-        f"{table(header, about['by_weight_decay'])}<h3>The first runs, as they were read</h3>"
-        f"{table(first, about['preview'])}{_list('careful', told, not_determined(about['not_identified']))}"
+        f"{document.table(header, about['by_weight_decay'])}<h3>The first runs, as they were read</h3>"
+        f"{document.table(first, about['preview'])}{_list('careful', told, lacking)}"
     )
 
 
@@ -375,13 +362,6 @@ _MAPPED = re.compile(r"‹columns› ('?)(\w+)=(.+?)\1(?=[ ).;:,]|$)")
 _RAW = re.compile(r"(?<![\w./'])(params|unique_tokens|weight_decay|learning_rate|batch_tokens)(?![\w./'*=])")
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    cells = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-    return f'<div class="scroll" tabindex="0"><table class="table">{cells}</table></div>'
-
-
 # -- pieces --------------------------------------------------------------------------------------------
 
 
@@ -390,9 +370,10 @@ def _data(key: str, value: float, text: str) -> str:
 
 
 def _tile(key: str, name: str, value: float, text: str, interval: str, *below: str) -> str:
+    """A figure, its interval, and lines below it, which are HTML."""
     extra = f'<div class="interval">{escape(interval)}</div>' if interval else ""
     shown = f'<div class="figure">{_data(key, value, text)}</div>'
-    more = "".join(f'<div class="below">{escape(line)}</div>' for line in below if line)
+    more = "".join(f'<div class="below">{line}</div>' for line in below if line)
     return f'<div class="tile"><div class="label">{name}</div>{shown}{extra}{more}</div>'
 
 
@@ -436,41 +417,13 @@ def parts() -> dict[str, str]:
         for ours, name in COLUMNS.items()
     )
     gpus = "".join(f"<option{' selected' * (g == DEFAULTS.gpu)}>{escape(g)}</option>" for g in ACCELERATORS)
-    return {"chips": chips, "pictures": pictures, "columns": columns, "gpus": gpus, "footer": _footer()}
-
-
-def _footer() -> str:
-    """What the page's words mean, the laws in words, and where this comes from."""
-    words = _definitions([(escape(word), escape(meaning)) for word, meaning in _WORDS.items()])
-    laws = _definitions([(escape(form.label), escape(form.summary)) for form in FORMS.values()])
-    formulas = _definitions(
-        [(escape(form.label), f"<code>{escape(form.formula)}</code>") for form in FORMS.values()]
+    laws = _definitions(
+        (escape(form.label), f"{escape(form.summary)} <code>{escape(form.formula)}</code>")
+        for form in FORMS.values()
     )
-    return (
-        f"<details><summary>What the words mean</summary>{words}</details>"
-        f"<details><summary>The laws, in words</summary>{laws}<details><summary>As formulas</summary>"
-        f"{formulas}</details></details><p>{_SOURCES}</p>"
-    )
+    return {"chips": chips, "pictures": pictures, "columns": columns, "gpus": gpus, "laws": laws}
 
 
 def _definitions(rows: Iterable[tuple[str, str]]) -> str:
     """Names, and values as HTML."""
     return f"<dl>{''.join(f'<div><dt>{name}</dt><dd>{value}</dd></div>' for name, value in rows)}</dl>"
-
-
-_WORDS = {
-    "nats": "The loss is the mean negative natural logarithm of the probability given to the next token. A "
-    "hundredth of a nat is about one percent of perplexity.",
-    "C×": "The compute at which the best plans of two weight decays have the same loss. Below it the weaker "
-    "decay wins, above it the stronger one.",
-    "unique tokens": "How many tokens of text there are before any is seen twice.",
-    "epochs": "How often the text is gone through; below one, only a part of it is used.",
-    "parameters": "All of the model's, embeddings included.",
-    "MFU": "The share of the GPUs' peak that training really reaches.",
-}
-_SOURCES = (
-    'The laws and coefficients are those of <a href="https://arxiv.org/abs/2605.01640">Prescriptive Scaling '
-    'Laws for Data Constrained Training</a> and <a href="https://arxiv.org/abs/2305.16264">Scaling '
-    "Data-Constrained Language Models</a>. How a plan is made, and how far to trust it, is told in the "
-    "folder <code>docs</code> of databound; <code>planner --help</code> offers the same on the command line."
-)

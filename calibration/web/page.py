@@ -258,7 +258,10 @@ def _outcome(request: Request, result: dict[str, Any]) -> dict[str, Any]:
     return {
         "html": markup.fit_summary(known, result["sections"]),
         "calibration": request.app.state.store.add(known),
-        "files": {f"{stem}.json": result["calibration"], f"{stem}-report.html": result["report"]},
+        "files": {
+            "calibration": [f"{stem}.json", result["calibration"]],
+            "report": [f"{stem}-report.html", result["report"]],
+        },
     }
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from calibration.web.answers import Answer, limits, without_draws
 from calibration.web.compute_picture import loss_against_compute
 from calibration.web.drawing import Figure, Mark, told
+from planner import solve
 from planner.explain import law_error
 from planner.inputs import CONTINUOUS, FREE, scientific, short, signed
 from planner.inputs import epochs as passes
@@ -19,17 +20,6 @@ from planner.laws import BASE_FORM, Law
 from planner.plans import frontier_along
 from planner.results import Alternative, Plan
 from planner.show.palette import GOOD, NEUTRAL, PLAN, TERMS, law_label, law_style, series
-from planner.solve import (
-    FLOPS_PER_PARAM_TOKEN,
-    Point,
-    allocate,
-    by_the_law,
-    compute_curve,
-    deciding_law,
-    most_epochs,
-    plan_within,
-    search_range,
-)
 
 _DECAYS = 15
 _EDGE = 1.15  # times beyond the ends there is room in the picture
@@ -42,7 +32,7 @@ def isoflop(found: Answer) -> Figure:
     """Loss against epochs at the plan's compute: how flat the optimum is."""
     p = found.plan
     law = found.calibration.law(p.weight_decay, p.law)
-    product = p.spent_flops / (FLOPS_PER_PARAM_TOKEN * p.ud)
+    product = p.spent_flops / (solve.FLOPS_PER_PARAM_TOKEN * p.ud)
     flat = p.flat_range
     low, high = min(flat.epochs_min / 4, p.epochs / 8), max(flat.epochs_max * 4, p.epochs * 6)
     epochs = np.geomspace(max(low, 1e-3), high, 160)
@@ -111,32 +101,33 @@ def loss_against_decay(found: Answer) -> Figure:
     return figure
 
 
-def _best_at_decays(found: Answer, decays: np.ndarray) -> Point:
+def _best_at_decays(found: Answer, decays: np.ndarray) -> solve.Point:
     """The plan at each weight decay, which spends by the same rule as the answer."""
     p, known, asked = found.plan, without_draws(found.calibration), limits(found.choices)
     ceiling = p.flops if p.serving is None else p.spent_flops
     each = []
     for setting in map(known.setting, decays.tolist()):
-        law = deciding_law(setting, p.law, asked)
-        each.append(by_the_law(law, plan_within(law, p.ud, ceiling, setting.inside_error(p.law), asked)))
-    return Point(*np.array(each, dtype=float).T)
+        law = solve.deciding_law(setting, p.law, asked)
+        best = solve.plan_within(law, p.ud, ceiling, setting.inside_error(p.law), asked)
+        each.append(solve.by_the_law(law, best))
+    return solve.Point(*np.array(each, dtype=float).T)
 
 
 def frontier(found: Answer) -> Figure:
     """Optimal size and epochs of each law as compute grows, where it turns back, and this budget."""
     p = found.plan
     setting = found.calibration.setting(p.weight_decay)
-    start = float(search_range(setting.law(p.law), p.ud)[0])
+    start = float(solve.search_range(setting.law(p.law), p.ud)[0])
     flops = np.geomspace(min(start * 1e4, p.flops / 10), max(start * 1e8, p.flops * 10), 180)
     figure = Figure("parameters", "epochs")
     forms: list[Plan | Alternative] = [*p.other_laws, p]
-    best = {one.law: allocate(setting.law(one.law), p.ud, flops, CONTINUOUS) for one in forms}
+    best = {one.law: solve.allocate(setting.law(one.law), p.ud, flops, CONTINUOUS) for one in forms}
     for one in forms:
         _frontier_of(figure, p, setting.law(one.law), one, best[one.law])
     params = np.concatenate([one.params for one in best.values()])
     ends = np.array([np.nanmin(params), np.nanmax(params)])
     top = max(float(np.nanmax(one.epochs)) for one in best.values())
-    same = p.spent_flops / (FLOPS_PER_PARAM_TOKEN * p.ud * ends)
+    same = p.spent_flops / (solve.FLOPS_PER_PARAM_TOKEN * p.ud * ends)
     figure.line(ends, same, f"{scientific(p.spent_flops)} FLOPs", NEUTRAL, width=1)
     figure.key("this budget", "circle", NEUTRAL)
     figure.key("turns back", "triangle-down", NEUTRAL)
@@ -145,7 +136,7 @@ def frontier(found: Answer) -> Figure:
     return figure
 
 
-def _frontier_of(figure: Figure, p: Plan, law: Law, here: Plan | Alternative, best: Point) -> None:
+def _frontier_of(figure: Figure, p: Plan, law: Law, here: Plan | Alternative, best: solve.Point) -> None:
     style, name = law_style(here.law), law_label(here.law) + " (in use)" * (here is p)
     text = told(best.params, best.epochs, best.loss, (f"{scientific(c)} FLOPs" for c in best.flops))
     jumps = np.abs(np.diff(np.log(best.epochs), prepend=np.log(best.epochs[0]))) > _JUMP
@@ -153,7 +144,7 @@ def _frontier_of(figure: Figure, p: Plan, law: Law, here: Plan | Alternative, be
     figure.line(best.params, steps, name, style, text, width=3.5 if here is p else 2)
     said = f"this budget: {short(here.params)} parameters × {passes(here.epochs)}"
     figure.point(here.params, here.epochs, name, "circle", style, said, showlegend=False)
-    turn = most_epochs(law, p.ud, compute_curve(law, p.ud, FREE), FREE).single()
+    turn = solve.most_epochs(law, p.ud, solve.compute_curve(law, p.ud, FREE), FREE).single()
     if np.isfinite(turn.loss):
         said = f"turns back at {scientific(turn.flops)} FLOPs"
         figure.point(turn.params, turn.epochs, name, "triangle-down", style, said, showlegend=False)

@@ -26,6 +26,7 @@ PICTURES = {
     "terms": "Loss terms",
     "whatif": "What if",
 }
+_INSTEAD = "the default is shown instead."
 LONGEST, LONGEST_PIN = 80, 600  # characters of one value in an address: more is not a number anybody typed
 
 
@@ -96,15 +97,10 @@ def from_query(query: str) -> tuple[Choices, list[str]]:
             continue  # other parts of an address, such as the theme, are not ours
         value = _RENAMED.get(name, {}).get(value, value)
         if len(value) > (LONGEST_PIN if name == "pin" else LONGEST):
-            problems.append(
-                f"The link's {name} is too long to be a value of this page; the default is shown instead."
-            )
+            problems.append(f"The link's {name} is too long to be a value of this page; {_INSTEAD}")
         elif name in _LISTS and value not in _LISTS[name]:
             allowed = ", ".join(choice for choice in _LISTS[name] if choice)
-            problems.append(
-                f"The link asks for {name} {value!r}, which is not one of {allowed}; "
-                "the default is shown instead."
-            )
+            problems.append(f"The link asks for {name} {value!r}, which is not one of {allowed}; {_INSTEAD}")
         else:
             given[name] = value
     return replace(DEFAULTS, **given), problems
@@ -114,9 +110,8 @@ def fitting(choices: Choices, known: Calibration) -> tuple[Choices, list[str]]:
     """The choices with a law and weight decay of this calibration, and a sentence for each that changed."""
     problems, changes = [], {}
     if choices.law and choices.law not in laws_of(known):
-        problems.append(
-            f"{known.name} has no law {choices.law}; its own default, {known.default_law}, is used."
-        )
+        own = known.default_law
+        problems.append(f"{known.name} has no law {choices.law}; its own default, {own}, is used.")
         changes["law"] = ""
     if choices.weight_decay:
         try:

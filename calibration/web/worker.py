@@ -38,7 +38,7 @@ LONGEST_TEXT = 2000  # characters
 MOST_OTHERS = 20_000  # values of a calibration beside its refits, some of which become larger objects
 _BETWEEN = b",;\t[{"
 SMALL = 2**20  # bytes of a table that is read twice, to offer its columns
-READING = ("max_epochs", "weight_decay", "columns", "where", "pattern")
+READING = ("max_epochs", "weight_decay", "columns", "where", "pattern", "drop_missing")
 PARQUET = ".parquet"  # as jobs calls what is one, whatever it was called
 PREVIEWED = ("run", "params", "unique_tokens", "epochs", "weight_decay", "loss")
 
@@ -250,13 +250,9 @@ def not_determined(missing: Iterable[dict[str, Any]]) -> list[str]:
 def _runs(request: dict[str, Any]) -> Any:
     path = Path(request["path"])
     _check_extent(path)
-    how: dict[str, Any] = {n: request.get(n) for n in READING}
-    how["drop_missing"] = bool(request.get("drop_missing"))
-    if path.suffix == PARQUET:
-        named = [part.partition("=")[2] for part in (how["columns"] or "").split(",")]
-        runs = read_runs(_needed_columns(path, named), name=path.name, **how)
-    else:
-        runs = read_runs(path, **how)
+    how = {name: request[name] for name in READING}
+    table = _needed_columns(path, how["columns"] or "") if path.suffix == PARQUET else path
+    runs = read_runs(table, name=path.name, **how)
     if len(runs) > MOST_RUNS or runs["weight_decay"].nunique() > MOST_SETTINGS:
         raise InvalidInput(
             f"the table has {len(runs):,} runs of {runs['weight_decay'].nunique():,} weight decays; the page "
@@ -265,16 +261,16 @@ def _runs(request: dict[str, Any]) -> Any:
     return runs
 
 
-def _needed_columns(path: Path, also: list[str]) -> pd.DataFrame:
+def _needed_columns(path: Path, mapped: str) -> pd.DataFrame:
     """The columns of a Parquet file that a run table has, and those that the visitor named: what nobody needs
     may be large, and a file of two kilobytes can hold gigabytes, which the limit on memory ends.
     """
     import pyarrow.parquet as parquet
     from pyarrow.types import is_nested
 
+    also = [part.partition("=")[2] for part in mapped.split(",")]
     try:
-        schema = parquet.read_schema(path)
-        chosen = [field for field in schema if field.name in also or may_be_ours(field.name)]
+        chosen = [one for one in parquet.read_schema(path) if one.name in also or may_be_ours(one.name)]
         if nested := [field for field in chosen if is_nested(field.type)]:
             said = f"column {nested[0].name!r} holds {str(nested[0].type)[:60]}"
             raise InvalidInput(f"{said}; a run table has one number or text per cell.")
@@ -312,7 +308,7 @@ def _check_extent(path: Path) -> None:
             rows, columns = about.num_rows, about.num_columns
     else:
         _check_values(path, "table")
-        if path.suffix.lower() not in (".json", ".jsonl"):  # whose runs are counted when they are read
+        if path.suffix == ".csv":  # the runs of others are counted when they are read
             content = path.read_bytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n")
             header = content.partition(b"\n")[0]
             rows = content.count(b"\n")

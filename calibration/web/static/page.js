@@ -9,8 +9,7 @@ let pin = "", numbers = {}, decays = [0, 0], question = "";
 const dark = matchMedia("(prefers-color-scheme: dark)");
 function theme() {
   const asked = new URLSearchParams(location.search).get("__theme");
-  document.documentElement.classList.toggle("dark", asked ? asked === "dark" : dark.matches);
-  document.documentElement.classList.toggle("light", asked === "light");
+  document.documentElement.className = (asked ? asked === "dark" : dark.matches) ? "dark" : "light";
 }
 dark.addEventListener("change", theme);
 theme();
@@ -73,8 +72,8 @@ function put(id, html) {
 }
 function show(reply, asked) {
   for (const [name, offered] of Object.entries(reply.lists ?? {})) {
-    plan.elements[name].replaceChildren(...offered.map(([value, text, said]) => {
-      const option = new Option(text, value);
+    plan.elements[name].replaceChildren(...offered.map(([value, text, said], i) => {
+      const option = new Option(text, value, i === 0);
       option.dataset.says = said;
       return option;
     }));
@@ -102,11 +101,10 @@ function adopt(fields) {
     else if (name === "spend") field.checked = value === "all";
     else if (!touched.has(name)) field.value = value;
     if (!(field instanceof HTMLElement) || field.type === "checkbox") continue; // nor a row of radio buttons
-    const usual = name === "calibration" ? field.options[0].value : name === "gpu" ? gpu : field.defaultValue ?? "";
+    const usual = field.options ? [...field.options].find((one) => one.defaultSelected)?.value : field.defaultValue;
     if (value !== usual) unfold(field);
   }
 }
-const gpu = plan.elements.gpu.value;
 function unfold(field) {
   const fold = field.closest("details");
   if (fold) fold.open = true;
@@ -147,12 +145,14 @@ function changed(on) {
   gesture = {on, at};
   if (on?.name) touched.add(on.name);
 }
+const parts = (ours) => [...new URLSearchParams(location.search)].filter(([name]) => name.startsWith("__") !== ours);
+function address(query) {
+  const all = new URLSearchParams([...new URLSearchParams(query), ...parts(false)]).toString();
+  return location.pathname + (all && `?${all}`);
+}
 function remember(query) {
-  const kept = [...new URLSearchParams(location.search)].filter(([name]) => name.startsWith("__"));
-  const all = [query, new URLSearchParams(kept).toString()].filter(Boolean).join("&");
-  const address = location.pathname + (all ? "?" + all : "");
-  if (address !== location.pathname + location.search) {
-    history[fresh ? "pushState" : "replaceState"](null, "", address);
+  if (address(query) !== location.pathname + location.search) {
+    history[fresh ? "pushState" : "replaceState"](null, "", address(query));
   }
   fresh = false;
 }
@@ -163,16 +163,14 @@ const arrive = () => {
 };
 addEventListener("popstate", arrive);
 export function visit(query) {
-  const theme = new URLSearchParams(location.search).get("__theme");
-  if (theme && !query.includes("__theme")) query += `${query.includes("?") ? "&" : "?"}__theme=${theme}`;
-  history.pushState(null, "", query);
+  history.pushState(null, "", address(query));
   arrive();
 }
 export function planWith(calibration) {
   tab("plan");
   const now = new URLSearchParams(state());
   now.set("calibration", calibration);
-  visit(`${location.pathname}?${now}`);
+  visit(now);
 }
 
 // -- inputs ---------------------------------------------------------------------------------------------------------
@@ -221,8 +219,8 @@ function follow() {
   const place = $(paid ? "hardware-here" : "hardware-there");
   if ($("hardware").parentElement !== place) place.append($("hardware"));
   for (const button of plan.querySelectorAll("[data-step=compute]")) button.hidden = compute === "target_loss";
-  for (const hint of plan.querySelectorAll("[data-says]")) {
-    if (hint.matches(".hint")) hint.textContent = plan.elements[hint.dataset.says].selectedOptions[0]?.dataset.says ?? "";
+  for (const hint of plan.querySelectorAll(".hint[data-says]")) {
+    hint.textContent = plan.elements[hint.dataset.says].selectedOptions[0]?.dataset.says ?? "";
   }
   for (const slider of plan.querySelectorAll(".slider")) {
     const name = named(slider.dataset.for), [low, high] = ends(name) ?? [0, 0];
@@ -293,7 +291,7 @@ document.addEventListener("click", async (event) => {
   if (on("visit") && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
     event.preventDefault();
     tab("plan");
-    visit(on("visit").getAttribute("href"));
+    visit(on("visit").search);
   }
   if (target.matches(".cautions")) {
     event.preventDefault();
@@ -301,10 +299,10 @@ document.addEventListener("click", async (event) => {
     $("careful").focus();
   }
   if (on("pin")) {
-    const now = new URLSearchParams(location.search), ours = [...now].filter(([name]) => !/^(pin$|__)/.test(name));
+    const now = new URLSearchParams(parts(true));
     now.delete("pin");
-    if (on("pin").dataset.pin) now.set("pin", new URLSearchParams(ours).toString() || "ud=250M");
-    visit(`${location.pathname}?${now}`);
+    if (on("pin").dataset.pin) now.set("pin", now.toString() || "ud=250M");
+    visit(now);
   }
   if (on("card")) card($("plot"), question);
   if (!on("copy")) return;
@@ -314,14 +312,12 @@ document.addEventListener("click", async (event) => {
   button.textContent = "Copied ✓";
   setTimeout(() => (button.textContent = label), 1500);
 });
-for (const list of document.querySelectorAll("[role=tablist]")) {
-  list.addEventListener("keydown", ({key}) => {
-    if (!["ArrowLeft", "ArrowRight"].includes(key)) return;
-    const other = [...list.children].find((one) => one !== document.activeElement);
-    other.focus();
-    other.click();
-  });
-}
+document.querySelector("[role=tablist]").addEventListener("keydown", ({key, target}) => {
+  if (!["ArrowLeft", "ArrowRight"].includes(key)) return;
+  const other = target.nextElementSibling ?? target.previousElementSibling;
+  other.focus();
+  other.click();
+});
 // On a phone a line at the bottom says the answer where the answer itself is out of sight.
 new IntersectionObserver(([entry]) => $("headline").classList.toggle("away", !entry.isIntersecting)).observe($("answer"));
 

@@ -55,7 +55,6 @@ function busy(now) {
 function clear() {
   $("runs-result").replaceChildren();
   $("fitted").hidden = true;
-  $("fitted").querySelectorAll(".file").forEach((one) => one.remove());
 }
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
@@ -76,7 +75,7 @@ form.addEventListener("submit", async (event) => {
     }
   } catch (error) {
     clear();
-    if (error.name === "AbortError") note("Stopped.");
+    if (error.name === "AbortError") $("runs-result").innerHTML = '<p class="note">Stopped.</p>';
     else say({problems: {"": error.message}});
   }
   busy(false);
@@ -92,22 +91,14 @@ function told(message) {
   $("runs-result").innerHTML = message.html;
   $("fitted").hidden = false;
   ({calibration} = message);
-  for (const [name, content] of Object.entries(message.files)) {
-    const report = name.endsWith(".html");
-    const button = Object.assign(document.createElement("button"), {type: "button", className: "file"});
-    button.id = report ? "download-report" : "download-calibration";
-    button.textContent = report ? "HTML report" : "Calibration file";
-    button.addEventListener("click", () => save(new Blob([content]), name));
-    $("fitted").append(button);
+  for (const [what, [name, content]] of Object.entries(message.files)) {
+    $(`download-${what}`).onclick = () => save(new Blob([content]), name);
   }
 }
 function progress(what, share) {
   const label = Object.assign(document.createElement("label"), {className: "progress", textContent: what});
   label.append(Object.assign(document.createElement("progress"), {max: 1, value: share}));
   $("runs-result").replaceChildren(label);
-}
-function note(text) {
-  $("runs-result").replaceChildren(Object.assign(document.createElement("p"), {className: "note", textContent: text}));
 }
 $("stop").addEventListener("click", () => fitting.abort()); // a fit that nobody waits for ends
 $("use").addEventListener("click", () => planWith(calibration));

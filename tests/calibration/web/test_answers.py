@@ -172,7 +172,7 @@ def test_names_from_a_file_are_text_wherever_they_are_shown() -> None:
     known = Calibration.load().model_copy(update={"name": name})
     found = answers.answer(of(calibration="own-1"), known)
     shown = (
-        markup.answer(found, [name])
+        markup.answer(found)
         + markup.details(found)
         + markup.calls(found)
         + markup.note(name)
