@@ -17,6 +17,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from calibration.fitting.evaluate.summary import example_question, parameter_intervals
+from calibration.fitting.runs.tables import by_weight_decay
 from calibration.reports import evidence_plots, fit_plots
 from calibration.reports.document import Section, page, paragraph, picture, table
 from planner.calibration import Calibration, Setting
@@ -423,19 +424,9 @@ def run_list(subject: Subject) -> Section | None:
     if subject.runs is None:
         return None
     runs = subject.runs
-    rows = [
-        (
-            f"{decay:g}",
-            str(len(here)),
-            str(int((here["epochs"] <= 1).sum())),
-            _span((here["params"].min(), here["params"].max())),
-            _span((here["unique_tokens"].min(), here["unique_tokens"].max())),
-            f"{here['epochs'].max():g}",
-            f"{here['loss'].min():.3f} to {here['loss'].max():.3f}",
-            scientific(float((FLOPS_PER_PARAM_TOKEN * here["params"] * here["tokens"]).sum())),
-        )
-        for decay, here in runs.groupby("weight_decay")
-    ]
+    flops = FLOPS_PER_PARAM_TOKEN * runs["params"] * runs["tokens"]
+    totals = flops.groupby(runs["weight_decay"]).sum()
+    rows = [[*row, scientific(float(all_))] for row, all_ in zip(by_weight_decay(runs), totals, strict=True)]
     names = ("λ", "runs", "one epoch", "parameters", "unique tokens", "most epochs", "loss", "FLOPs in all")
     return Section("Runs", table(names, rows))
 

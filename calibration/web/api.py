@@ -24,7 +24,6 @@ from planner.inputs import InvalidInput, named
 from planner.plans import AUTO
 
 REMEMBERED = 500  # answers of a few kilobytes: most visitors ask what others have asked
-ANSWER = "application/json"
 
 
 def _plain(sentence: str) -> str:
@@ -92,16 +91,15 @@ class Answers:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._remembered = lru_cache(REMEMBERED)(self._answer)
+        self._remembered = lru_cache(REMEMBERED)(
+            lambda call, given: self._worked_out(call, json.loads(given))
+        )
 
     def of(self, call: str, asked: Asked) -> bytes:
-        given = asked.given()
+        given = asked.model_dump(exclude_unset=True)
         if call in ("frontier", "predict") or isinstance(given.get("calibration"), dict):
             return self._worked_out(call, given)  # as long as they may be, or a visitor's own
         return self._remembered(call, json.dumps(given, sort_keys=True))
-
-    def _answer(self, call: str, given: str) -> bytes:
-        return self._worked_out(call, json.loads(given))
 
     def _worked_out(self, call: str, given: dict[str, Any]) -> bytes:
         named = given.get("calibration")
@@ -122,14 +120,13 @@ def _check_budgets(given: dict[str, Any]) -> None:
     for name in ("ud", "flops"):
         several = given.get(name)
         if isinstance(several, list) and len(several) > most:
-            raise InvalidInput(
-                f"holds {len(several):,} budgets; this service plans {most:,} at a time.", field=name
-            )
+            said = f"holds {len(several):,} budgets; this service plans {most:,} at a time."
+            raise InvalidInput(said, field=name)
 
 
 def _add(name: str, call: Callable[..., Any]) -> None:
     def answer(request: Request, asked: Any) -> Response:
-        return Response(request.app.state.answers.of(name, asked), media_type=ANSWER)
+        return Response(request.app.state.answers.of(name, asked), media_type="application/json")
 
     answer.__annotations__["asked"] = BODIES[name]
     about = {"name": name, "summary": name.title(), "description": BODIES[name].__doc__}

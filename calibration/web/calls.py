@@ -38,10 +38,6 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    def given(self) -> dict[str, Any]:
-        """What was said; the rest is left to the call."""
-        return {name: getattr(self, name) for name in self.model_fields_set}
-
 
 def body_of(call: Callable[..., Any]) -> type[Asked]:
     """The body of a request that makes this call."""

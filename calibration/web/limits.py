@@ -24,6 +24,7 @@ from weakref import WeakValueDictionary
 
 from fastapi.responses import JSONResponse
 from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calibration.web.metrics import observe
@@ -183,7 +184,10 @@ class Limits:
                 return
             self._check_size(visitor, path, length)
             with self.bodies.held(visitor, length):
-                body = await _whole(receive, length)
+                try:
+                    body = await Request(scope, receive).body()
+                except ClientDisconnect:
+                    raise Refused(400, "the request ended early.") from None
                 receive_again = _again(body, receive)
                 if path in UPLOADS:
                     self._charge(visitor, len(body))
@@ -202,20 +206,16 @@ class Limits:
     def _check_host(self, headers: dict[str, str]) -> None:
         _, name = _parts(f"//{headers.get('host', '')}")
         if name not in self.trusted and _address(name) is None:
-            raise Refused(
-                421,
-                f"this server does not go by the name {name[:80]!r}; --trust-host adds one when it starts.",
-            )
+            known = "--trust-host adds one when it starts"
+            raise Refused(421, f"this server does not go by the name {name[:80]!r}; {known}.")
 
     def _check_size(self, visitor: str, path: str, length: int) -> None:
+        most = LARGEST_JSON if path.startswith("/v1/") else LARGEST_OTHER
         if path in UPLOADS:
             most = LARGEST_UPLOAD
-        else:
-            most = LARGEST_JSON if path.startswith("/v1/") else LARGEST_OTHER
         if length > most:
-            raise Refused(
-                413, f"a body of {length:,} bytes is too large: up to {most >> 10:,} kB are taken here."
-            )
+            said = f"a body of {length:,} bytes is too large: up to {most >> 10:,} kB are taken here."
+            raise Refused(413, said)
         if path in UPLOADS:
             self.quota.check(visitor, length)
 
@@ -293,18 +293,6 @@ def _length(headers: dict[str, str]) -> int:
     if not (given.isascii() and given.isdigit()):
         raise Refused(411, "the length of the request must be given.")
     return int(given)
-
-
-async def _whole(receive: Receive, length: int) -> bytes:
-    parts, left, more = [], length, True
-    while more and left >= 0:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Refused(400, "the request ended early.")
-        parts.append(message.get("body", b""))
-        left -= len(parts[-1])
-        more = message.get("more_body", False)
-    return b"".join(parts)
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

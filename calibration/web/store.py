@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 from collections import OrderedDict
+from itertools import accumulate
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -101,17 +102,13 @@ class Store:
         return known
 
     def _make_room(self) -> None:
-        found = []
-        for path in self._folder.glob("own-*.json"):
-            with contextlib.suppress(OSError):  # another worker made room, too
-                about = path.stat()
-                found.append((about.st_mtime, about.st_size, path))
-        found.sort(reverse=True)
-        kept = 0
-        for place, (_, size, path) in enumerate(found):
-            kept += size
-            if place and (place >= ROOM or kept > ROOM_BYTES):
-                path.unlink(missing_ok=True)
+        """What was used last stays."""
+        with contextlib.suppress(OSError):  # another worker makes room, too
+            found = sorted(self._folder.glob("own-*.json"), key=lambda path: -path.stat().st_mtime)
+            kept = accumulate(path.stat().st_size for path in found)
+            for place, (path, size) in enumerate(zip(found, kept, strict=True)):
+                if place and (place >= ROOM or size > ROOM_BYTES):
+                    path.unlink(missing_ok=True)
 
 
 def _key(text: str) -> str:

@@ -104,7 +104,7 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     with it, and its columns: the visitor may say which is which.
     """
     from calibration.fitting.runs.recipes import comparable_runs
-    from calibration.fitting.runs.tables import warnings_of
+    from calibration.fitting.runs.tables import by_weight_decay, warnings_of
 
     columns = _columns(request)
     try:
@@ -113,27 +113,11 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
         return {"columns": columns, **_failure(error)}
     runs: Any = comparable_runs(every)
 
-    def span(values: Any, show: Any) -> str:
-        ends = (show(float(values.min())), show(float(values.max())))
-        return " to ".join(dict.fromkeys(ends))
-
-    by_weight_decay = [
-        [
-            str(float(here["weight_decay"].iloc[0])),
-            f"{len(here):,}",
-            f"{int((here['epochs'] <= 1).sum()):,}",
-            span(here["params"], short),
-            span(here["unique_tokens"], short),
-            f"{here['epochs'].max():g}",
-            span(here["loss"], "{:.3f}".format),
-        ]
-        for _, here in runs.groupby("weight_decay")
-    ]
     return {
         "columns": columns,
         "runs": len(runs),
         "preview": [[_cell(row[name]) for name in PREVIEWED] for _, row in every.head(5).iterrows()],
-        "by_weight_decay": by_weight_decay,
+        "by_weight_decay": by_weight_decay(runs),
         "not_identified": _unidentified(runs),
         "warnings": [note.text for note in warnings_of(runs, "‹{}›".format)],
     }

@@ -61,7 +61,7 @@ from calibration.fitting.runs.recipes import (
     with_enough_steps,
 )
 from planner.calibration import Calibration
-from planner.inputs import InvalidInput, named, number
+from planner.inputs import InvalidInput, named, number, short
 
 Columns = str | Mapping[str, str]
 _READING = "reading"  # among the attributes of a table
@@ -581,3 +581,25 @@ def written_number(text: str) -> float:
         raise InvalidInput(f"must be a number such as 100m or 1b5; got {text!r}.")
     whole, decimals, exponent, unit, after = (part or "" for part in match.groups())
     return float(f"{whole}.{decimals or after or 0}{exponent}") * _LETTERS[unit.lower()]
+
+
+def by_weight_decay(runs: pd.DataFrame) -> list[list[str]]:
+    """What a table holds at each weight decay: runs, those of one epoch, parameters, unique tokens, the most
+    epochs, and losses.
+    """
+
+    def span(values: pd.Series, show: Callable[[float], str]) -> str:
+        return " to ".join(dict.fromkeys(show(float(end)) for end in (values.min(), values.max())))
+
+    return [
+        [
+            str(float(here["weight_decay"].iloc[0])),
+            f"{len(here):,}",
+            f"{int((here['epochs'] <= 1).sum()):,}",
+            span(here["params"], short),
+            span(here["unique_tokens"], short),
+            f"{here['epochs'].max():g}",
+            span(here["loss"], "{:.3f}".format),
+        ]
+        for _, here in runs.groupby("weight_decay")
+    ]

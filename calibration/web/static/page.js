@@ -4,7 +4,7 @@ import "./runs.js";
 
 const $ = (id) => document.getElementById(id);
 const plan = $("plan");
-let pin = "", numbers = {}, decays = [0, 0], question = "";
+let numbers = {}, question = "";
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 function theme() {
@@ -56,9 +56,7 @@ async function ask(request = {}) {
   document.body.dataset.asked = Number(document.body.dataset.asked ?? 0) + 1; // for whoever waits for an answer
 }
 function state() {
-  const all = new URLSearchParams([...new FormData(plan)].map(([name, value]) => [name, value.trim()]));
-  if (pin) all.set("pin", pin);
-  return all.toString();
+  return new URLSearchParams([...new FormData(plan)].map(([name, value]) => [name, value.trim()])).toString();
 }
 
 // -- showing --------------------------------------------------------------------------------------------------------
@@ -79,7 +77,8 @@ function show(reply, asked) {
     }));
   }
   if (reply.fields) adopt(reply.fields);
-  ({numbers = numbers, decays = decays, asked: question = question} = reply);
+  ({numbers = numbers, asked: question = question} = reply);
+  if (reply.decays) scales.weight_decay = [...reply.decays, plain];
   for (const id of ["notes", "answer", "legend", "caption", "calls", "details", "headline"]) put(id, reply[id]);
   if (reply.figure) draw($("plot"), reply.figure);
   point(plan, reply.problem);
@@ -97,18 +96,14 @@ async function complete(asked) {
 function adopt(fields) {
   for (const [name, value] of Object.entries(fields)) {
     const field = plan.elements[name];
-    if (name === "pin") pin = value;
-    else if (name === "spend") field.checked = value === "all";
+    if (name === "spend") field.checked = value === "all";
     else if (!touched.has(name)) field.value = value;
     if (!(field instanceof HTMLElement) || field.type === "checkbox") continue; // nor a row of radio buttons
     const usual = field.options ? [...field.options].find((one) => one.defaultSelected)?.value : field.defaultValue;
     if (value !== usual) unfold(field);
   }
 }
-function unfold(field) {
-  const fold = field.closest("details");
-  if (fold) fold.open = true;
-}
+const unfold = (field) => field.closest("details")?.setAttribute("open", "");
 
 // What is wrong stands at the field that mends it.
 export function point(form, ...problems) {
@@ -176,15 +171,9 @@ export function planWith(calibration) {
 // -- inputs ---------------------------------------------------------------------------------------------------------
 
 const plain = (value, digits = 2) => String(Number(value.toPrecision(digits)));
-const scientific = (value, digits = 2) => {
-  const [front, power] = value.toExponential(digits - 1).split("e");
-  return `${Number(front)}e${Number(power)}`;
-};
-const short = (value, digits = 2) => {
-  const units = [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"], [1, ""]];
-  const [size, letter] = units.find(([size]) => value >= 0.9995 * size) ?? [1, ""];
-  return plain(value / size, digits) + letter;
-};
+const scientific = (value, digits = 2) => value.toExponential(digits - 1).replace(/\.?0*e\+?/, "e");
+const short = (value, maximumSignificantDigits = 2) =>
+  new Intl.NumberFormat("en", {notation: "compact", maximumSignificantDigits}).format(value).replace("K", "k");
 // The ends of each slider, and how a value is written into its field.
 const scales = {
   ud: [1e5, 1e12, short],
@@ -194,9 +183,6 @@ const scales = {
   weight_decay: [0, 0, plain], // its ends come with the answer; at the left the best one is chosen
 };
 const named = (name) => (name === "compute" ? plan.elements.compute.value : name);
-function ends(name) {
-  return name === "weight_decay" ? [...decays, plain] : scales[name];
-}
 function write(name, text, on) {
   plan.elements[name].value = text;
   changed(on);
@@ -207,7 +193,7 @@ function scale(name, factor, digits, on) {
   if (numbers[name] > 0) write(name, scales[name][2](numbers[name] * factor, digits), on);
 }
 function slide(slider) {
-  const name = named(slider.dataset.for), [low, high, written] = ends(name), at = Number(slider.value);
+  const name = named(slider.dataset.for), [low, high, written] = scales[name], at = Number(slider.value);
   const none = name === "weight_decay" && at === 0;
   write(name, none ? "" : written(low * (high / low) ** (at / slider.max)), slider);
 }
@@ -223,7 +209,7 @@ function follow() {
     hint.textContent = plan.elements[hint.dataset.says].selectedOptions[0]?.dataset.says ?? "";
   }
   for (const slider of plan.querySelectorAll(".slider")) {
-    const name = named(slider.dataset.for), [low, high] = ends(name) ?? [0, 0];
+    const name = named(slider.dataset.for), [low, high] = scales[name] ?? [0, 0];
     slider.hidden = !(high > low);
     slider.setAttribute("aria-valuetext", plan.elements[name].value || "choose for me");
     if (slider === document.activeElement || !(high > low)) continue;
@@ -258,7 +244,7 @@ $("upload-calibration").addEventListener("change", async ({target}) => {
 // In two pictures a line can be taken hold of: "you are here" and the plan's weight decay.
 grab($("plot"), (field, value, on) => {
   if (field === "weight_decay") {
-    const [low, high, written] = ends(field);
+    const [low, high, written] = scales[field];
     write(field, written(Math.min(high, Math.max(low, value))), on);
   } else scale(plan.elements.compute.value, value / numbers.flops, 3, on);
 });
