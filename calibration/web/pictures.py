@@ -19,25 +19,19 @@ from planner.inputs import epochs as passes
 from planner.laws import BASE_FORM, Law
 from planner.plans import frontier_along
 from planner.results import Alternative, Plan
+from planner.show import curves
 from planner.show.palette import GOOD, NEUTRAL, PLAN, TERMS, law_label, law_style, series
 
 _DECAYS = 15
 _EDGE = 1.15  # times beyond the ends there is room in the picture
 _ABOVE = 0.6  # nats above the best that are shown, at most
 _RISES = 1e-3  # nats, of a curve that one sees rise
-_JUMP = 0.25  # in ln(epochs), from one point of a frontier to the next: another valley, not a way there
 
 
 def isoflop(found: Answer) -> Figure:
     """Loss against epochs at the plan's compute: how flat the optimum is."""
-    p = found.plan
-    law = found.calibration.law(p.weight_decay, p.law)
-    product = p.spent_flops / (solve.FLOPS_PER_PARAM_TOKEN * p.ud)
-    flat = p.flat_range
-    low, high = min(flat.epochs_min / 4, p.epochs / 8), max(flat.epochs_max * 4, p.epochs * 6)
-    epochs = np.geomspace(max(low, 1e-3), high, 160)
-    epochs = np.union1d(epochs, [p.epochs])  # the plan itself, which may sit on a kink at one epoch
-    loss, base = (np.asarray(one.loss(product / epochs, p.ud, epochs)) for one in (law, law.base()))
+    p, flat = found.plan, found.plan.flat_range
+    epochs, params, loss, base, shown = curves.isoflop(p, found.calibration, 160)
     figure = Figure("epochs at this compute", "predicted loss (nats per token)")
     if p.predictive_uncertainty is not None:
         wide = p.predictive_uncertainty.as_good
@@ -49,14 +43,12 @@ def isoflop(found: Answer) -> Figure:
         (loss, law_label(p.law), p.law, 2.5),
     )
     for losses, name, form, width in lines:
-        figure.line(epochs, losses, name, law_style(form), told(product / epochs, epochs, losses), width)
+        figure.line(epochs, losses, name, law_style(form), told(params, epochs, losses), width)
     plan = f"the plan: {short(p.params)} × {passes(p.epochs)}"
     figure.point(p.epochs, p.loss, plan, "circle", PLAN)
     figure.key(f"within {flat.tolerance:g} nats of the best", "square", GOOD)
     figure.log_axis("xaxis", epochs, short)
-    least = min(float(base.min()), p.loss)
-    span = p.loss - least
-    figure.axis("yaxis", range=[least - 0.1 * span - 0.05, p.loss + max(0.6, 3 * span)])
+    figure.axis("yaxis", range=shown)
     return figure
 
 
@@ -139,9 +131,7 @@ def frontier(found: Answer) -> Figure:
 def _frontier_of(figure: Figure, p: Plan, law: Law, here: Plan | Alternative, best: solve.Point) -> None:
     style, name = law_style(here.law), law_label(here.law) + " (in use)" * (here is p)
     text = told(best.params, best.epochs, best.loss, (f"{scientific(c)} FLOPs" for c in best.flops))
-    jumps = np.abs(np.diff(np.log(best.epochs), prepend=np.log(best.epochs[0]))) > _JUMP
-    steps = np.where(jumps, np.nan, best.epochs)
-    figure.line(best.params, steps, name, style, text, width=3.5 if here is p else 2)
+    figure.line(best.params, curves.unbroken(best), name, style, text, width=3.5 if here is p else 2)
     said = f"this budget: {short(here.params)} parameters × {passes(here.epochs)}"
     figure.point(here.params, here.epochs, name, "circle", style, said, showlegend=False)
     turn = solve.most_epochs(law, p.ud, solve.compute_curve(law, p.ud, FREE), FREE).single()

@@ -13,6 +13,7 @@ compute
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from planner.inputs import epochs as passes
 from planner.laws import Style
 from planner.plans import frontier_range
 from planner.results import Comparison, Crossover, Frontier, Plan, Prediction
-from planner.show import palette
+from planner.show import curves, palette
 from planner.solve import FLOPS_PER_PARAM_TOKEN, allocate, compute_curve, loss_minimising, once_flops
 
 Show = Callable[[float], str]  # how the numbers of an axis are written
@@ -51,38 +52,20 @@ def picture(answer: Any, calibration: CalibrationSource) -> Figure:
 
 def isoflop(plan: Plan, calibration: CalibrationSource = None) -> Figure:
     """Loss against epochs at the plan's compute: how flat the optimum is."""
-    known, flat = Calibration.load(calibration), plan.flat_range
-    law = known.law(plan.weight_decay, plan.law)
-    count = 1 if plan.members is None else plan.members.count
-    use, served, each = plan.spent_flops, 0.0, FLOPS_PER_PARAM_TOKEN * plan.ud
-    if plan.serving is not None:
-        served = 2 * plan.serving.rate * plan.serving.tokens
-        use += plan.serving.rate * plan.serving.flops
-
-    def params(epochs: Any) -> Any:
-        """The size that the plan's total pays for at a number of epochs."""
-        return use / count / (each * np.maximum(epochs, 1e-12) + served)
-
-    def inverse(size: Any) -> Any:
-        return np.maximum(use / count / np.maximum(size, 1e-12) - served, 0.0) / each
-
-    first, last = min(flat.epochs_min / 4, plan.epochs / 8), max(flat.epochs_max * 4, plan.epochs * 6)
-    epochs = np.geomspace(first, last, 400)
-    at = params(epochs), plan.ud, epochs
-    loss = np.asarray(law.loss(*at)) - known.averaging_gain(law, count, *at, plan.weight_decay)
-    base = np.asarray(law.base().loss(*at))
+    drawn, flat = curves.isoflop(plan, Calibration.load(calibration), 400), plan.flat_range
     spent = f"{scientific(plan.spent_flops)} FLOPs, weight decay {plan.weight_decay}"
     figure, (axes,) = _figure(f"{short(plan.ud)} unique tokens, {spent}")
-    axes.plot(epochs, loss, **_line(palette.law_style(plan.law)), label=f"{plan.law}: predicted loss")
-    axes.plot(epochs, base, color="black", linestyle=":", label="if repeats were as good as new")
+    style = _line(palette.law_style(plan.law))
+    axes.plot(drawn.epochs, drawn.loss, **style, label=f"{plan.law}: predicted loss")
+    axes.plot(drawn.epochs, drawn.base, color="black", linestyle=":", label="if repeats were as good as new")
     near = f"within {flat.tolerance:g} nats of the best"
     axes.axvspan(flat.epochs_min, flat.epochs_max, color=palette.GOOD.light, alpha=0.18, label=near)
     best = f"{short(plan.params)} params x {passes(plan.epochs)}: {plan.loss:.3f}"
     axes.plot([plan.epochs], [plan.loss], "o", color="black", markersize=8, label=best)
-    low, high = min(base.min(), plan.loss), plan.loss
-    axes.set_ylim(low - 0.1 * (high - low) - 0.05, high + max(0.6, 3 * (high - low)))
+    axes.set_ylim(*drawn.shown)
     _finish(axes, "epochs over the unique tokens", "validation loss (nats per token)", x=_plain)
-    above = axes.secondary_xaxis("top", functions=(params, inverse))
+    both_ways = partial(curves.size_at, plan), partial(curves.epochs_at, plan)
+    above = axes.secondary_xaxis("top", functions=both_ways)
     above.set_xlabel("parameters at the same compute")
     _log_labels(above.xaxis, short)
     return figure
@@ -117,9 +100,7 @@ def allocation_frontier(
                 allocate(setting.law(form), ud, np.geomspace(low, high, 240), limits),
                 _line(palette.law_style(form)),
             )
-            # broken where it jumps from one valley to another
-            jumps = np.abs(np.diff(np.log(best.epochs), prepend=np.log(best.epochs[0]))) > 0.25
-            axes.plot(best.params, np.where(jumps, np.nan, best.epochs), **line, label=form)
+            axes.plot(best.params, curves.unbroken(best), **line, label=form)
             if mark is not None:
                 here = allocate(setting.law(form), ud, mark, limits)
                 axes.plot([here.params], [here.epochs], "o", color=line["color"], markersize=6)

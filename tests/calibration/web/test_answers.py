@@ -385,6 +385,8 @@ def test_what_an_ensemble_would_buy_is_said_where_a_calibration_knows() -> None:
     assert "--members auto" in answers.as_command(several)
     for draw in pictures.PICTURES.values():
         valid_plotly(draw(several))
+    curve = next(t for t in pictures.isoflop(several).data if t["mode"] == "lines" and "new" not in t["name"])
+    assert curve["y"][curve["x"].index(several.plan.epochs)] == pytest.approx(several.plan.loss, abs=1e-6)
     assert "nsemble" not in markup.details(answers.answer(state.DEFAULTS, Calibration.load()))
 
 
