@@ -127,25 +127,21 @@ def _marks(p: Plan, flops: np.ndarray) -> list[Mark]:
     marks = [Mark(p.flops, f"you are here: {scientific(p.flops)}", solid=True)]
     if p.crossover_flops is not None:
         marks.append(Mark(p.crossover_flops, f"C× {scientific(p.crossover_flops)}"))
-    stop = stop_at(p)
-    if stop is not None:
-        here = p.spent_flops < 0.995 * p.flops
-        bill = f":<br>{duration(p.cost.hours * 3600)}, {dollars(p.cost.usd)}" if p.cost is not None else ""
-        cheap = p.cheapest_as_good  # the law cannot tell it from the plan: where to stop is no sharp line
-        sooner = "" if cheap is None else f"<br>as good from {scientific(cheap.flops, 2)} on"
-        words = (
-            f"{'train with this' if p.serving else 'stop here'}{bill}{sooner}" if here else _limit(p, stop)
-        )
-        marks.append(Mark(stop, words, low=True))
+    if (stop := stop_at(p)) is not None:
+        marks.append(Mark(stop, _why_stop(p, stop), low=True))
     return [mark for mark in marks if flops[0] <= mark.x < flops[-1]]
 
 
-def _limit(p: Plan, stop: float) -> str:
-    """What the loss-minimising compute means for a plan that spends all: where to stop or, where it lies
-    behind, what less would do.
+def _why_stop(p: Plan, stop: float) -> str:
+    """Where a plan stops and what it takes; of one that spends all, what the loss-minimising compute means:
+    where to stop or, where it lies behind, what less would do.
     """
-    limit = p.loss_minimising_compute
-    assert limit is not None
+    limit, cheap = p.loss_minimising_compute, p.cheapest_as_good
+    if p.spent_flops < 0.995 * p.flops or limit is None:
+        bill = f":<br>{duration(p.cost.hours * 3600)}, {dollars(p.cost.usd)}" if p.cost is not None else ""
+        # What the law cannot tell from the plan: where to stop is no sharp line.
+        sooner = "" if cheap is None else f"<br>as good from {scientific(cheap.flops, 2)} on"
+        return f"{'train with this' if p.serving else 'stop here'}{bill}{sooner}"
     at = at_weight_decay(p, limit.weight_decay)
     if stop >= p.spent_flops:
         return f"stop by {scientific(stop)}{at}:<br>no gain expected from more"

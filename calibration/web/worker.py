@@ -19,10 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pydantic import BaseModel
 
 from calibration.fitting.runs.checks import Problem
 from calibration.fitting.runs.formats import load
-from calibration.fitting.runs.tables import may_be_ours, read_runs
+from calibration.fitting.runs.recipes import comparable_runs
+from calibration.fitting.runs.tables import Origin, by_weight_decay, may_be_ours, read_runs, warnings_of
+from planner.calibration import Calibration
 from planner.inputs import InvalidInput, short
 from planner.show.palette import law_label
 
@@ -103,16 +106,12 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     """What a run table holds, one line per weight decay, and which laws it cannot determine; or what is wrong
     with it, and its columns: the visitor may say which is which.
     """
-    from calibration.fitting.runs.recipes import comparable_runs
-    from calibration.fitting.runs.tables import by_weight_decay, warnings_of
-
     columns = _columns(request)
     try:
         every = _runs(request)
     except InvalidInput as error:
         return {"columns": columns, **_failure(error)}
     runs: Any = comparable_runs(every)
-
     return {
         "columns": columns,
         "runs": len(runs),
@@ -125,8 +124,6 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
 
 def read_calibration(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     """A calibration file, checked, as JSON text of what this release knows."""
-    from planner.calibration import Calibration
-
     given = Path(request["path"])
     _check_values(given, "calibration")
     known = Calibration.load(given)
@@ -160,8 +157,6 @@ def without_extras(record: Any) -> Any:
     """A calibration, or part of one, without fields that this release does not know, nor those of `method`
     but what plans read: the server keeps it, and a stranger may have put anything there.
     """
-    from pydantic import BaseModel
-
     if isinstance(record, str) and len(record) > LONGEST_TEXT:
         raise InvalidInput(f"a text of the calibration has more than {LONGEST_TEXT:,} characters.")
     if isinstance(record, tuple | list):
@@ -181,8 +176,6 @@ def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     """Fit the laws, with what the shipped calibrations make believe before the runs: the calibration, its
     report and the sections of it that a page shows at once, and what was noticed when the runs were read.
     """
-    from calibration.fitting.runs.recipes import comparable_runs
-    from calibration.fitting.runs.tables import Origin, warnings_of
     from calibration.reports.report import Subject, fit_quality, predictions, report
     from calibration.studies.fit import Source
     from calibration.studies.fit import fit as fit_runs
