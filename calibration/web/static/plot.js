@@ -81,7 +81,7 @@ export async function card(plot, question) {
   y += 84;
   const careful = text(document, "#careful li");
   const size = {width: room, height: height - y - (careful ? 74 : 46)};
-  const legend = {...plot.layout.legend, y: -0.24, yanchor: "top", font: {size: 14}};
+  const legend = {orientation: "h", x: 0, y: -0.24, yanchor: "top", font: {size: 14}};
   const layout = {...plot.layout, ...size, autosize: false, paper_bgcolor: "#ffffff", showlegend: true, legend};
   const image = new Image();
   image.src = await window.Plotly.toImage({data: plot.data, layout}, {format: "png", scale: 1, ...size});
