@@ -662,10 +662,18 @@ def run_length(
     return chunks, rows, math.ceil(rows / batch_size)
 
 
-def run_config(plan: "Plan", corpus: str | None = "corpus", tokenizer: str = "tokenizer.json") -> str:
-    """The run of a plan as the text of a TOML file for `planner train`; without a corpus, the trainer's."""
+def run_config(
+    plan: "Plan",
+    corpus: str | None = "corpus",
+    tokenizer: str = "tokenizer.json",
+    *,
+    needs_recipe: bool = True,
+) -> str:
+    """The run of a plan as the text of a TOML file for `planner train`; without a corpus, the trainer's, and
+    without a recipe, where none is needed, that, too.
+    """
     shape = _shape(plan)
-    shared, cell = _settings(plan, shape, corpus, tokenizer)
+    shared, cell = _settings(plan, shape, corpus, tokenizer, needs_recipe)
     members = 1 if plan.members is None else plan.members.count
     sizes = ", ".join(f"{name} = {getattr(shape, name)}" for name in ("d_model", "layers", "heads", "d_ff"))
     lines = [
@@ -712,18 +720,31 @@ def _expected(plan: "Plan") -> str:
 
 
 def _settings(
-    plan: "Plan", shape: Architecture, corpus: str | None, tokenizer: str
+    plan: "Plan", shape: Architecture, corpus: str | None, tokenizer: str, needs_recipe: bool = True
 ) -> tuple[list[_Row], list[_Row]]:
     """What the runs of a plan share, text first, and what is the plan's own but its size."""
     recipe, own = plan.recipe, plan.own_recipe
+    text: list[_Row] = [
+        ("vocab_size", shape.vocab_size, ""),
+        ("tied_embeddings", shape.tied_embeddings, ""),
+        ("corpus", corpus, "yours: a file, a folder or a pattern"),
+        ("tokenizer", tokenizer, f"yours, of at most {shape.vocab_size:,} tokens"),
+    ]
+    cell: list[_Row] = [
+        ("unique_tokens", round(plan.unique_tokens), ""),
+        ("epochs", max(plan.epochs, 1.0), ""),  # below one epoch a part of the corpus is used once
+        ("weight_decay", plan.weight_decay if own is None else own.weight_decay, ""),
+    ]
     if recipe is None:
+        if not needs_recipe:
+            return text, cell
         raise InvalidInput(
             f"calibration {plan.calibration} has no recipe (learning rate, batch, schedule), "
             f"so no run can be written; add one to the file or write the run yourself."
         )
-    rate, decay, batch = recipe.learning_rate, plan.weight_decay, float(recipe.batch_tokens)
+    rate, batch = recipe.learning_rate, float(recipe.batch_tokens)
     if own is not None:
-        rate, decay, batch = own.learning_rate, own.weight_decay, own.batch_tokens
+        rate, batch = own.learning_rate, own.batch_tokens
     length = recipe.sequence_length
     if batch % length:
         near = max(round(batch / length), 1) * length
@@ -732,21 +753,13 @@ def _settings(
             field="batch_tokens",
         )
     shared: list[_Row] = [
-        ("vocab_size", shape.vocab_size, ""),
-        ("tied_embeddings", shape.tied_embeddings, ""),
-        ("corpus", corpus, "yours: a file, a folder or a pattern"),
-        ("tokenizer", tokenizer, f"yours, of at most {shape.vocab_size:,} tokens"),
+        *text,
         ("sequence_length", length, ""),
         ("batch_size", round(batch / length), f"sequences, {round(batch):,} tokens"),
         ("learning_rate", rate, ""),
         ("optimizer", "muon" if recipe.optimizer.startswith("Muon") else None, ""),
         ("schedule", "wsd" if recipe.schedule.startswith("WSD") else None, ""),
         *((name, getattr(recipe, name), "") for name in recipe.as_in_runs),
-    ]
-    cell: list[_Row] = [
-        ("unique_tokens", round(plan.unique_tokens), ""),
-        ("epochs", max(plan.epochs, 1.0), ""),  # below one epoch a part of the corpus is used once
-        ("weight_decay", decay, ""),
     ]
     return shared, cell
 

@@ -11,7 +11,7 @@ from typing import Any
 from calibration.web.state import DEFAULTS, IN_FLOPS, IN_HOURS, IN_LOSS, IN_MONEY, Choices
 from planner import inputs
 from planner.calibration import DEFAULT_CALIBRATION, Calibration, shipped_names
-from planner.hardware import DEFAULT_MFU, Cost, cost
+from planner.hardware import DEFAULT_MFU, Cost, cost, run_config
 from planner.inputs import CEILING, WHOLE, InvalidInput, Limits
 from planner.options import LIMITS
 from planner.plans import plan
@@ -136,28 +136,11 @@ def as_training_config(answer: Answer) -> str:
     not say its recipe, the trainer's own. Corpus and tokenizer are the visitor's to fill in.
     """
     p, shape = answer.plan, answer.plan.architecture
-    vocab = TOKENIZER_SIZE if shape is None else shape.vocab_size
-    # One of the visitor's own text, as large as the vocabulary allows.
-    tokenizer = f"bpe:{min(TOKENIZER_SIZE, vocab)}" if vocab >= 257 else "bytes"
-    if p.recipe is not None and shape is not None:
-        return f"{_NO_CORPUS}\n{p.run_config(None, tokenizer)}"
-    budget = f"{inputs.short(p.ud)} unique tokens and {inputs.scientific(p.flops)} FLOPs"
-    lines = [f"# Planned for {budget}: expected loss {p.loss:.4f} ({p.law}).", _NO_CORPUS]
-    if p.members is not None and p.members.count > 1:
-        lines.append(f"# One of {p.members.count} members: give each a seed of its own.")
     if shape is None:
-        lines.append(f"params = {round(p.params)}")
-    else:
-        names = ("d_model", "layers", "heads", "d_ff")
-        parts = ", ".join(f"{name} = {getattr(shape, name)}" for name in names)
-        lines += [f"shape = {{ {parts} }}", f"vocab_size = {vocab}"]
-    lines += [
-        f'tokenizer = "{tokenizer}"  # or the path of your tokenizer.json',
-        f"unique_tokens = {round(p.unique_tokens)}",
-        f"epochs = {max(p.epochs, 1.0)!r}",
-        f"weight_decay = {p.weight_decay}",
-    ]
-    return "\n".join(lines) + "\n"
+        return f"# No model of {inputs.short(p.params)} parameters can be built, so none can be trained.\n"
+    # One of the visitor's own text, as large as the vocabulary allows.
+    tokenizer = f"bpe:{min(TOKENIZER_SIZE, shape.vocab_size)}" if shape.vocab_size >= 257 else "bytes"
+    return f"{_NO_CORPUS}\n{run_config(p, None, tokenizer, needs_recipe=False)}"
 
 
 def file_name(known: Calibration) -> str:
