@@ -193,7 +193,8 @@ class Limits:
                     self._charge(visitor, len(body))
                     await _until_left(self.app(scope, receive_again, send), receive)
                     return
-                _check_values(body)
+                if sum(body.count(mark) for mark in _BETWEEN) > MOST_VALUES:
+                    raise Refused(413, f"a request of more than {MOST_VALUES:,} values is not read.")
                 async with self.places.planning(visitor):
                     await self.app(scope, receive_again, send)
 
@@ -280,11 +281,6 @@ class Places:
 
 
 # -- pieces
-
-
-def _check_values(body: bytes) -> None:
-    if sum(body.count(mark) for mark in _BETWEEN) > MOST_VALUES:
-        raise Refused(413, f"a request of more than {MOST_VALUES:,} values is not read.")
 
 
 def _length(headers: dict[str, str]) -> int:

@@ -125,9 +125,7 @@ def _wider(found: Answer) -> list[tuple[str, str]]:
         facts.append(("members", said))
     wider = with_members(found)
     if wider is not None and wider.members is not None and wider.members.count > 1:
-        models = (
-            f"{wider.members.count} models of {short(wider.params)} for {epochs(wider.epochs)} epochs each"
-        )
+        models = f"{wider.members.count} models of {short(wider.params)} for {in_epochs(wider.epochs)} each"
         reached = f"{wider.loss:.3f} ({signed(wider.loss - p.loss)})"
         facts.append(("an ensemble", f"{models} would reach {reached} for the same compute"))
     if p.serving is not None:
@@ -143,7 +141,7 @@ def side_by_side(found: Answer) -> str:
     both = (found.pinned, found)
     rows = [
         ("asked", *(question(one) for one in both)),
-        ("train", *(f"{short(one.plan.params)} × {epochs(one.plan.epochs)} epochs" for one in both)),
+        ("train", *(f"{short(one.plan.params)} × {in_epochs(one.plan.epochs)}" for one in both)),
         ("weight decay", *(str(one.plan.weight_decay) for one in both)),
         ("predicted loss", *(f"{one.plan.loss:.4f}" for one in both)),
         ("compute spent", *(f"{scientific(one.plan.spent_flops)} FLOPs" for one in both)),
@@ -252,7 +250,7 @@ def calls(found: Answer) -> str:
 
 
 def epochs(value: float) -> str:
-    return f"{value:.0f}" if value == round(value) else f"{value:.3g}"
+    return in_epochs(value).split()[0]
 
 
 # -- run tables ----------------------------------------------------------------------------------------
