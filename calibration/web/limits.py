@@ -70,15 +70,13 @@ class Refused(InvalidInput):
         said = {"detail": str(self), "field": None}
         return JSONResponse(said, self.status, {"connection": "close", **later})
 
-    async def reply(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def reply(self, receive: Receive, send: Send) -> None:
         """The sentence; then the rest of the request is read, because many listen only once they have sent
         everything, and forgotten.
         """
-
-        async def sending(message: Message) -> None:
-            await send({**message, "more_body": True} if message["type"] == "http.response.body" else message)
-
-        await self.response()(scope, receive, sending)
+        reply = self.response()
+        await send({"type": "http.response.start", "status": self.status, "headers": reply.raw_headers})
+        await send({"type": "http.response.body", "body": reply.body, "more_body": True})
         left, more = MOST_FORGOTTEN, True
         while more and left > 0:
             message = await receive()
@@ -138,11 +136,8 @@ class Limits:
         self.rate, self.places = Rate(), Places()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
+        if scope["type"] != "http":  # the start and the end; the server speaks plain HTTP only
             await self.app(scope, receive, send)
-            return
-        if scope["type"] != "http":  # the service speaks plain HTTP only
-            await send({"type": "websocket.close", "code": 1008})
             return
         if scope["method"] == "HEAD":  # as GET, of which the server below sends no body
             scope = {**scope, "method": "GET"}
@@ -159,12 +154,12 @@ class Limits:
         try:
             await self._pass(scope, receive, sending)
         except Refused as refused:
-            await refused.reply(scope, receive, sending)
+            await refused.reply(receive, sending)
         except Exception:  # a stranger's calibration may hold numbers that nobody thought of: keep serving
             _log.exception("no answer")
             if not status:
                 sorry = "no answer can be worked out from this; other values would do."
-                await Refused(422, sorry).reply(scope, receive, sending)
+                await Refused(422, sorry).reply(receive, sending)
         finally:
             observe(scope, status, time.perf_counter() - start)
 

@@ -43,7 +43,6 @@ CONNECTIONS = 64, 400  # of one address, and of all
 REQUEST_SECONDS = 20.0  # within which a whole request must have arrived, and a reply be read on
 STOP_SECONDS = 30  # for requests in flight
 _ENVIRONMENT = "DATABOUND_SERVE"  # what workers are told: the folder that they share, and trusted names
-_log = logging.getLogger(__name__)
 
 
 def create_app(folder: Path, trusted: Iterable[str] = ()) -> fastapi.FastAPI:
