@@ -277,9 +277,11 @@ class RecipeTransfer(NamedTuple):
         if learning_rate is None and batch_tokens is None and (recipe is None or not tuned):
             return None
         if recipe is None:
+            notes = getattr(known, "table_notes", ())  # of a fit: whether its runs had several
+            differ = [f": {note['text']}" for note in notes if note["code"] == "recipes_differ"]
             raise InvalidInput(
                 f"cannot be compared: calibration {known.name} does not say the learning rate and batch of "
-                f"its runs.",
+                f"its runs{''.join(differ[:1])}.",
                 field="learning_rate" if learning_rate is not None else "batch_tokens",
             )
         rate, batch, far = recipe.learning_rate, float(recipe.batch_tokens), uncertainty.FAR
