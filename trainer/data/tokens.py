@@ -33,7 +33,7 @@ from trainer.data import corpus as corpora
 from trainer.data import tokenizers
 from trainer.data.checksums import checksums
 from trainer.data.joined import Joined, Tokens
-from trainer.data.streams import TOGETHER
+from trainer.data.streams import POSITIONS, TOGETHER
 from trainer.data.tokenize import Say, ShardWriter, linked
 from trainer.files import checksum, locked, quick_checksum, read_json, sync_folder, write_json
 
@@ -80,7 +80,8 @@ def prepare(config: RunConfig, spec: tokenizers.Spec, say: Say | None = None) ->
         name = _named(identity)
         folder = cache / name
         if not folder.is_dir():
-            work = cache / f".work-{_named(identity | {'training_tokens_limit': None})}"
+            place = identity | {"training_tokens_limit": None, "positions": POSITIONS}
+            work = cache / f".work-{_named(place)}"
             with locked(cache / f"{work.name}.lock"):
                 if not folder.is_dir():
                     _make(config, spec, folder, work, {"fingerprint": name, "identity": identity}, say)

@@ -268,7 +268,7 @@ def test_a_connection_that_breaks_costs_nothing(
     stories(tmp_path / "data", 60, files=3)
     how = {"corpus": {"dataset": str(tmp_path / "data")}, "validation_documents": 4, "unique_tokens": 20000}
     smooth = prepared(settings, **how, cache=str(tmp_path / "smooth"))
-    plain, calls = streams._Sequence.take, iter(range(1, 10**6))
+    plain, calls = streams.Rows._take, iter(range(1, 10**6))
 
     def rough(self: Any) -> Any:
         if next(calls) % 7 == 0:
@@ -276,7 +276,7 @@ def test_a_connection_that_breaks_costs_nothing(
             raise ConnectionError("reset by peer")
         return plain(self)
 
-    monkeypatch.setattr(streams._Sequence, "take", rough)
+    monkeypatch.setattr(streams.Rows, "_take", rough)
     monkeypatch.setattr(streams, "WAITS", (0.0, 0.0))
     found = prepared(settings, **how, cache=str(tmp_path / "rough"))
     assert np.asarray(found.stream("train")).tolist() == np.asarray(smooth.stream("train")).tolist()
@@ -290,7 +290,7 @@ def test_a_stream_that_stays_broken_keeps_its_shards(
     stories(tmp_path / "data", 120)
     how = {"corpus": {"dataset": str(tmp_path / "data")}, "validation_documents": 4, "unique_tokens": 30000}
     smooth = prepared(settings, **how, cache=str(tmp_path / "smooth"))
-    plain, calls = streams._Sequence.take, iter(range(1, 10**6))
+    plain, calls = streams.Rows._take, iter(range(1, 10**6))
 
     def broken(self: Any) -> Any:
         if next(calls) > 70:
@@ -298,7 +298,7 @@ def test_a_stream_that_stays_broken_keeps_its_shards(
         return plain(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(streams._Sequence, "take", broken)
+        patch.setattr(streams.Rows, "_take", broken)
         patch.setattr(streams, "WAITS", (0.0,))
         with pytest.raises(InvalidInput, match="cannot be read: TimeoutError: no answer"):
             prepared(settings, **how, cache=str(tmp_path / "rough"))
