@@ -1,14 +1,8 @@
-"""Tensors on disk in the format of safetensors: hashed while they are written, read row by row.
-
-The library's own writer gives the same bytes, but makes files that only their owner may read, and a checksum
-would take a second pass over them.
-"""
+"""Tensors on disk in the format of safetensors, read row by row."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,32 +10,19 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 
-_NAMES = {torch.float32: "F32", torch.float64: "F64", torch.bfloat16: "BF16", torch.float16: "F16"}
+from trainer.files import checksum, sync_file
 
 
 def write(path: Path, tensors: Mapping[str, torch.Tensor], metadata: dict[str, str] | None = None) -> str:
     """Write tensors of main memory into one file, make it durable, and return its checksum."""
-    header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
-    ordered, end = sorted(tensors.items()), 0
-    for name, tensor in ordered:
-        start, end = end, end + tensor.nbytes
-        shape = list(tensor.shape)
-        header[name] = {"dtype": _NAMES[tensor.dtype], "shape": shape, "data_offsets": [start, end]}
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    digest = hashlib.blake2b(digest_size=16)
-    with open(path, "wb") as stream:
-        for piece in (len(text).to_bytes(8, "little"), text):
-            stream.write(piece)
-            digest.update(piece)
-        for _, tensor in ordered:
-            raw = tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data
-            stream.write(raw)
-            digest.update(raw)
-        stream.flush()
-        os.fsync(stream.fileno())
-    return digest.hexdigest()
+    path.touch()
+    mode = path.stat().st_mode
+    save_file(dict(tensors), path, metadata)
+    path.chmod(mode)  # the library makes files that only their owner may read
+    sync_file(path)
+    return checksum(path)
 
 
 class Rows:
