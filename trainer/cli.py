@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli import Command, json_option
+from planner.cli import Command, json_option, option
 from planner.inputs import InvalidInput, duration, epochs, scientific, short
 from trainer.errors import Interrupted, Signalled, TrainingStopped, exit_code
 from trainer.waiting import sleep_while_waiting
@@ -45,23 +45,22 @@ def _how(command: Callable[..., None]) -> Callable[..., None]:
     field = "Change a field of the config, such as epochs=8 or corpus.tokens=5M; may be repeated."
     dry = "Print shape, memory, steps, FLOPs and expected time, and train nothing."
     options = (
-        click.option("-s", "--set", "changes", multiple=True, metavar="FIELD=VALUE", help=field),
-        click.option("--dry-run", is_flag=True, help=dry),
+        option("-s --set changes", field, "FIELD=VALUE", multiple=True),
+        option("--dry-run", dry, is_flag=True),
         json_option,
-        click.option("--quiet", is_flag=True, help="No progress."),
+        option("--quiet", "No progress.", is_flag=True),
     )
-    for option in reversed(options):
-        command = option(command)
+    for add in reversed(options):
+        command = add(command)
     return command
 
 
 @click.command(cls=_Command)
 @click.argument("config", type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "--out",
-    metavar="DIR|URL",
-    help="Run directory, or a URL such as s3://bucket/run; default: the config file's name without .toml.",
+@option(
+    "-o --out",
+    "Run directory, or a URL such as s3://bucket/run; default: the config file's name without .toml.",
+    "DIR|URL",
 )
 @_how
 def train(
@@ -91,21 +90,9 @@ def train(
 
 @click.command(cls=_Command)
 @click.argument("members", nargs=-1, required=True, metavar="RUN...")
-@click.option("-o", "--out", required=True, metavar="DIR|URL", help="Run directory of the model to train.")
-@click.option(
-    "--weight",
-    type=float,
-    default=0.9,
-    show_default=True,
-    help="Share of the members' predictions in the loss; the rest is the data's.",
-)
-@click.option(
-    "--temperature",
-    type=float,
-    default=1.0,
-    show_default=True,
-    help="Above 1, what the members think unlikely counts for more.",
-)
+@option("-o --out", "Run directory of the model to train.", "DIR|URL", required=True)
+@option("--weight", "Share of the members' predictions in the loss; the rest is the data's.", default=0.9)
+@option("--temperature", "Above 1, what the members think unlikely counts for more.", default=1.0)
 @_how
 def distill(
     members: tuple[str, ...],
@@ -167,15 +154,8 @@ def _train(run: RunConfig, out: str | Path, dry_run: bool, as_json: bool, quiet:
 
 @click.command(cls=_Command)
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option(
-    "--to",
-    "kind",
-    type=click.Choice(["hf"]),
-    default="hf",
-    show_default=True,
-    help="hf: a folder for transformers.",
-)
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder to write; default: RUN/hf.")
+@option("--to kind", "hf: a folder for transformers.", type=click.Choice(["hf"]), default="hf")
+@option("-o --out", "Folder to write; default: RUN/hf.", type=click.Path(path_type=Path))
 @json_option
 def export(run: Path, kind: str, out: Path | None, as_json: bool) -> None:
     """Write a finished run as a folder that transformers loads, tokenizer included.

