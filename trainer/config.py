@@ -30,6 +30,7 @@ from pydantic import (
 
 from planner.hardware import LARGEST_VOCAB, Architecture, preset, run_length, shape_for
 from planner.inputs import InvalidInput, count
+from trainer.errors import reason
 
 VALIDATION_STEPS = 500  # whose tokens bound those of validation, where a config does not
 STANDARD_LIBRARY = "python-stdlib"  # the source of the running Python's standard library, without its tests
@@ -319,7 +320,7 @@ class RunConfig(_Checked):
         except FileNotFoundError:
             raise InvalidInput(f"there is no file {path}; give the path of a run's TOML file.") from None
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidInput(f"{path} cannot be read: {_reason(error)}.") from None
+            raise InvalidInput(f"{path} cannot be read: {reason(error)}.") from None
         except tomllib.TOMLDecodeError as error:
             raise InvalidInput(f"{path} is not TOML: {_lower(str(error))}.") from None
         try:
@@ -460,7 +461,3 @@ def _explain(error: ValidationError, model: type[_Checked]) -> str:
 
 def _lower(text: str) -> str:
     return text[:1].lower() + text[1:].rstrip(".")
-
-
-def _reason(error: Exception) -> str:
-    return _lower(getattr(error, "strerror", None) or str(error))

@@ -30,6 +30,12 @@ def exit_code(error: KeyboardInterrupt) -> int:
     return 128 + (error.number if isinstance(error, Signalled) else signal.SIGINT)
 
 
+def reason(error: BaseException) -> str:
+    """What an error of a library or of the system says, as part of a sentence."""
+    text = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return (text[:1].lower() + text[1:])[:200].rstrip(".") or type(error).__name__
+
+
 class Unfit(InvalidInput):
     """A run that this machine cannot train: its memory, device, files or libraries; another may do."""
 

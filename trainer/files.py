@@ -5,11 +5,9 @@ their process.
 from __future__ import annotations
 
 import fcntl
-import filecmp
 import hashlib
 import json
 import os
-import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,20 +34,6 @@ def write_json(path: Path, value: Any) -> None:
         draft.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
-
-
-def mirror(source: Path, target: Path) -> None:
-    """Make a folder of files a copy of another one, at once; one that is already is left alone."""
-    for left in target.parent.glob(f".{target.name}.*"):
-        shutil.rmtree(left, ignore_errors=True)
-    names = os.listdir(source)
-    if target.is_dir() and len(filecmp.cmpfiles(source, target, names, shallow=False)[0]) == len(names):
-        return
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
-    shutil.copytree(source, draft)
-    shutil.rmtree(target, ignore_errors=True)
-    os.rename(draft, target)
-    sync_folder(target.parent)
 
 
 def read_json(path: Path) -> Any:

@@ -28,6 +28,7 @@ from planner.inputs import InvalidInput
 from trainer.config import STANDARD_LIBRARY, Corpus
 from trainer.data.checksums import checksums
 from trainer.data.streams import Rows
+from trainer.errors import reason
 
 _SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 _BLOCK = 2**20  # characters of a text file in memory at once, or a document if that is longer
@@ -54,7 +55,7 @@ def fingerprint(corpus: Corpus, notes: Path) -> str:
             source = [[_format(path, corpus), value] for path, value in sums]
         except OSError as error:
             what = error.filename or corpus.describe()
-            raise InvalidInput(f"{what} cannot be read: {error.strerror or error}.") from None
+            raise InvalidInput(f"{what} cannot be read: {reason(error)}.") from None
     source += [corpus.text_field, corpus.separator]
     return hashlib.blake2b(json.dumps(source).encode(), digest_size=16).hexdigest()
 
@@ -145,8 +146,7 @@ def _read(path: Path, corpus: Corpus) -> Iterator[str]:
         read = {"text": _text, "jsonl": _json_lines, "parquet": _parquet}[_format(path, corpus)]
         yield from read(path, corpus)
     except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error).rstrip(".")
-        raise InvalidInput(f"{path} cannot be read: {reason}.") from None
+        raise InvalidInput(f"{path} cannot be read: {reason(error)}.") from None
     except UnicodeDecodeError as error:
         where = f"byte {error.start}"
         raise InvalidInput(f"{path} is not UTF-8 text ({where}); exclude it or convert it.") from None
@@ -206,8 +206,7 @@ def _parquet(path: Path, corpus: Corpus) -> Iterator[str]:
             for text in batch.column(0).to_pylist():
                 yield _field({corpus.text_field: text or ""}, corpus, str(path))
     except ArrowException as error:
-        reason = " ".join(str(error).split())[:200].rstrip(".")
-        raise InvalidInput(f"{path} is not a Parquet file: {reason}.") from None
+        raise InvalidInput(f"{path} is not a Parquet file: {reason(error)}.") from None
 
 
 def _field(row: Any, corpus: Corpus, place: str) -> str:

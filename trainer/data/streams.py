@@ -16,6 +16,7 @@ from typing import Any
 
 from planner.inputs import InvalidInput
 from trainer.config import Corpus
+from trainer.errors import reason
 
 TOGETHER = 16  # sequences of files that are read in turn
 WAITS = tuple(2.0**power for power in range(6))  # seconds before each attempt; a row begins them anew
@@ -78,8 +79,8 @@ class Rows:
             try:
                 return act()
             except Exception as error:
-                reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200].rstrip('.')}"
-                what = f"dataset {self.corpus.describe()} cannot be read: {reason}"
+                kind = type(error).__name__
+                what = f"dataset {self.corpus.describe()} cannot be read: {kind}: {reason(error)}"
                 wait = next(waits, None)
                 if wait is None or isinstance(error, (*final, InvalidInput, ValueError)):
                     raise InvalidInput(f"{what}.") from None

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from planner.inputs import InvalidInput
+from trainer.errors import reason
 from trainer.files import checksum, read_json
 
 END = "<|endoftext|>"
@@ -92,7 +93,7 @@ class HuggingFace:
         try:
             inner = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:
-            raise InvalidInput(f"{path} is not a tokenizer.json: {_one_line(error)}.") from None
+            raise InvalidInput(f"{path} is not a tokenizer.json: {reason(error)}.") from None
         inner.no_truncation()
         inner.no_padding()
         candidates = [eos_token] if eos_token else [_configured_end(path), *_KNOWN_ENDS]
@@ -138,7 +139,7 @@ class SentencePiece:
             self.inner = sentencepiece.SentencePieceProcessor(model_file=str(path))
             self.eos, self.size = int(self.inner.eos_id()), int(self.inner.vocab_size())
         except Exception as error:
-            raise InvalidInput(f"{path} is not a SentencePiece model: {_one_line(error)}.") from None
+            raise InvalidInput(f"{path} is not a SentencePiece model: {reason(error)}.") from None
         if self.eos < 0:
             raise InvalidInput(f"{path} has no end-of-sequence token; documents could not be told apart.")
 
@@ -218,7 +219,3 @@ def _configured_end(path: Path) -> str | None:
 
 def _write_config(folder: Path, values: dict[str, Any]) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200].rstrip(".")

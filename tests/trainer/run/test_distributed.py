@@ -6,6 +6,7 @@ import json
 import socket
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tests.trainer.run.test_loop import stop_after
 from trainer import RunConfig, TrainingStopped, read_result, train
 from trainer.data.batches import PADDING
 from trainer.run import launcher
-from trainer.run.device import memory_bytes, resolve_device
+from trainer.run.device import needed_memory, resolve, resolve_device
 from trainer.run.distributed import World, all_succeed, decided
 from trainer.run.launcher import end_with_launcher
 from trainer.run.prefetch import passes
@@ -157,8 +158,12 @@ def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_memory_is_shared_between_devices() -> None:
     shape = presets()["1B"]
-    one, eight = (memory_bytes(shape, 512, 1, torch.bfloat16, size) for size in (1, 8))
-    assert one - eight == 16 * shape.params * 7 / 8
+    config = RunConfig(shape="1B", unique_tokens="1M", tokenizer="bytes", device="cpu", micro_batch=1)
+    alone = resolve(config, shape, steps=100)[0]
+    for where, each in (("cpu", 28), ("cuda", 16)):  # on a CPU with the copy for checkpoints
+        run = replace(alone, device=where)
+        one, eight = (needed_memory(shape, 512, replace(run, world_size=size)) for size in (1, 8))
+        assert one - eight == each * shape.params * 7 / 8
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
@@ -229,6 +234,7 @@ def test_the_first_decides_and_a_failure_of_one_is_that_of_all() -> None:
 
 KILLS_TORCHRUN = """
 import json, os, signal, sys, time
+from dataclasses import replace
 from pathlib import Path
 from trainer import RunConfig, train
 count, out = iter(range(1, 100)), Path(sys.argv[2])
@@ -322,6 +328,7 @@ def test_what_fails_on_one_process_ends_all_with_its_sentence(
 
 CACHED = """
 import json, sys
+from dataclasses import replace
 from pathlib import Path
 from trainer import RunConfig, train
 count, seen = iter(range(1, 100)), Path.exists
