@@ -206,13 +206,14 @@ class _Run:
         self.device = torch.device(execution.device)
         self.dtype = DTYPES[execution.dtype]
         self.step, self.seconds, self.starts = 0, 0.0, 1
-        self.timed_tokens, self.timed_seconds = 0, 0.0  # without the first step after a start, which compiles
-        self.warm = False
         self.defers = device.defers(architecture, config.sequence_length, execution)
         self.recent: deque[float] = deque(maxlen=_RECENT)
         # steps looked at; left out, and of those without another
         self.read = self.skipped = self.in_a_row = 0
-        self.logged = (0, 0.0)  # tokens and seconds up to the last line of metrics
+        # tokens and seconds up to the last line of metrics, and to the first step of a start, which compiles
+        self.logged = (0, 0.0)
+        self.compiled: tuple[int, float] | None = None
+        self.watchers: list[watch.Watcher] = []
         self.validations: list[dict[str, float]] = []  # on the way, before the last step
         self.held_out: dict[str, tuple[Any, dict[str, int]]] = {}
         self.trunk: str | None = None
@@ -252,7 +253,7 @@ class _Run:
             ) from error
         finally:
             self.prefetcher.close()
-            for watcher in getattr(self, "watchers", []):
+            for watcher in self.watchers:
                 watcher.close()
 
     def _steps(self, should_stop: Callable[[], bool]) -> None:
@@ -293,16 +294,26 @@ class _Run:
         found = self._evaluate("validation")
         place = self._place()
         self.validations.append(place | {"loss": found.loss})
-        if self.world.first:
-            values = place | {"validation_loss": found.loss, "bits_per_byte": found.bits_per_byte}
-            for watcher in self.watchers:
-                watcher.record(values)
+        self._tell(place | {"validation_loss": found.loss, "bits_per_byte": found.bits_per_byte})
+
+    def _tell(self, values: dict[str, Any]) -> None:
+        for watcher in self.watchers:
+            watcher.record(values)
 
     def _place(self) -> dict[str, float]:
         """How far the run is."""
         seen = min(self.step * self.config.batch_size, self.batches.total)
         epoch, tokens = seen / self.batches.chunks, seen * self.batches.length
         return {"step": self.step, "epoch": epoch, "tokens": tokens}
+
+    def _done(self) -> tuple[int, float]:
+        """Tokens and seconds up to here."""
+        return int(self._place()["tokens"]), self.seconds
+
+    def _speed(self, since: tuple[int, float]) -> float:
+        """Tokens per second from there to here."""
+        tokens, seconds = self._done()
+        return (tokens - since[0]) / max(seconds - since[1], 1e-9)
 
     def _check_weights(self) -> None:
         if not distributed.finite(self.model.parameters(), self.world):
@@ -333,11 +344,8 @@ class _Run:
             self.average.update(self.step)
         logged = self.step % self.config.log_every == 0 or self.step == self.batches.steps
         known += self._judged(self.readings.all()) if logged else []
-        spent = time.perf_counter() - start
-        self.seconds += spent
-        if self.warm:
-            self.timed_tokens, self.timed_seconds = self.timed_tokens + real, self.timed_seconds + spent
-        self.warm = True
+        self.seconds += time.perf_counter() - start
+        self.compiled = self.compiled or self._done()
         if logged:
             self._log(*known[-1], rate)
 
@@ -424,18 +432,14 @@ class _Run:
 
     def _log(self, loss: float, norm: float, rate: float) -> None:
         """A line of metrics. A GPU has been waited for: what was done since the last line took that time."""
-        place = self._place()
-        done, self.logged = self.logged, (int(place["tokens"]), self.seconds)
-        speed = (self.logged[0] - done[0]) / max(self.logged[1] - done[1], 1e-9)
-        if not self.world.first:
+        if not self.watchers:
             return
+        speed, self.logged = self._speed(self.logged), self._done()
         figures = {"loss": loss, "gradient_norm": norm} if math.isfinite(loss + norm) else {}
         skipped = {"skipped_steps": self.skipped} if self.skipped else {}
-        values = place | figures | skipped
+        values = self._place() | figures | skipped
         values |= {"learning_rate": rate, "tokens_per_second": speed, "seconds": self.seconds}
-        values["mfu"] = self._utilisation(speed)
-        for watcher in self.watchers:
-            watcher.record(values)
+        self._tell(values | {"mfu": self._utilisation(speed)})
 
     def _utilisation(self, speed: float) -> float:
         """Of the devices' peak, at so many tokens per second."""
@@ -474,7 +478,7 @@ class _Run:
                     rows.copy_(stored.read(name, first, first + len(rows)))
         state = found.state
         self.step, self.read, self.seconds = found.step, found.step, state["seconds"]
-        self.logged = (int(self._place()["tokens"]), self.seconds)
+        self.logged = self._done()
         self.starts = max(self.starts, state["starts"] + 1)
         self.recent.extend(state["recent_losses"])
         self.validations = state.get("validations", [])
@@ -502,10 +506,8 @@ class _Run:
         """What the first process leaves on disk."""
         state = {"step": self.step, "identity": self.config.identity(), "data": self.data.fingerprint}
         result = self._result(found, checkpoints.write_final(self.folder, state, weights))
-        for watcher in self.watchers:
-            watcher.record(
-                {"step": self.step, "validation_loss": result.loss, "bits_per_byte": result.bits_per_byte}
-            )
+        found_last = {"validation_loss": result.loss, "bits_per_byte": result.bits_per_byte}
+        self._tell({"step": self.step} | found_last)
         write_result(self.folder, result)
         shutil.rmtree(self.folder / "checkpoints", ignore_errors=True)
         (self.folder / directory.STARTS).unlink(missing_ok=True)
@@ -516,10 +518,8 @@ class _Run:
         validation, development = found["validation"], found.get("development")
         measured = [*self.validations, self._place() | {"loss": validation.loss}]
         best = min(measured, key=lambda one: one["loss"]) if self.validations else None
-        timed = (
-            (self.timed_tokens, self.timed_seconds) if self.timed_tokens else (batches.tokens, self.seconds)
-        )
-        speed = timed[0] / max(timed[1], 1e-9)
+        since = self.compiled if self.compiled and self.compiled != self._done() else (0, 0.0)
+        speed = self._speed(since)
         sets = {f"{name}_set": asdict(value) for name, value in found.items()}
         return RunResult(
             run=self.folder.name,
@@ -561,33 +561,30 @@ class _Run:
 
     def _evaluate(self, name: str, averaged: bool = True) -> Evaluation:
         """Of the averaged weights, where there are any; nothing is dropped."""
+
+        def tell(done: int, of: int) -> None:
+            for watcher in self.watchers:
+                watcher.validating(name, done, of)
+
         drops = self.config.dropout > 0
         self.model.train(not drops)
         with self.average.used(self.step) if self.average and averaged else nullcontext():
-            found = self._measured(name, self.execution.compiled and self.world.size == 1 and not drops)
+            found = evaluate(
+                self.model,
+                *self._held_out(name),
+                tell=tell,
+                sequence_length=self.batches.length,
+                rows=pass_width(self.config.batch_size, self.world, self.execution.micro_batch),
+                device=self.device,
+                dtype=self.dtype,
+                world=self.world,
+                compiled=self.execution.compiled and self.world.size == 1 and not drops,
+            )
+            distributed.reshard(self.model, self.world)
         self.model.train()
         if not math.isfinite(found.loss):
             where = f"the {name} loss after step {self.step}"
             raise TrainingStopped(f"{where} is not a number ({found.loss}); {_LOWER}")
-        return found
-
-    def _measured(self, name: str, compiled: bool) -> Evaluation:
-        def tell(done: int, of: int) -> None:
-            for watcher in getattr(self, "watchers", []):
-                watcher.validating(name, done, of)
-
-        found = evaluate(
-            self.model,
-            *self._held_out(name),
-            tell=tell,
-            sequence_length=self.batches.length,
-            rows=pass_width(self.config.batch_size, self.world, self.execution.micro_batch),
-            device=self.device,
-            dtype=self.dtype,
-            world=self.world,
-            compiled=compiled,
-        )
-        distributed.reshard(self.model, self.world)
         return found
 
     def _held_out(self, name: str) -> tuple[Any, dict[str, int]]:
