@@ -33,7 +33,7 @@ def write_json(path: Path, value: Any) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def read_json(path: Path) -> Any:
@@ -42,18 +42,13 @@ def read_json(path: Path) -> Any:
         return json.load(stream)
 
 
-def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable."""
+def sync(path: Path) -> None:
+    """Make a file durable, or the names in a folder."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def sync_file(path: Path) -> None:
-    with open(path, "rb+") as stream:
-        os.fsync(stream.fileno())
 
 
 def checksum(path: Path) -> str:

@@ -20,11 +20,7 @@ PASSAGE = 25  # words
 
 def content_key(text: str) -> bytes:
     """A hash of the words: 16 bytes, the first half used to choose and the second to order."""
-    return _key(text.casefold().split())
-
-
-def _key(words: list[str]) -> bytes:
-    return hashlib.blake2b(" ".join(words).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return _hash(text.casefold().split())
 
 
 class Candidates:
@@ -79,13 +75,13 @@ class Overlap:
 
     def hold_out(self, text: str) -> None:
         words = text.casefold().split()
-        self.keys.add(_key(words))
+        self.keys.add(_hash(words))
         self.passages.update(_passage(words, start) for start in range(len(words) - PASSAGE + 1))
 
     def repeats(self, text: str) -> bool:
         """Whether a document is held out or, which is counted, repeats one that is, whole or in a passage."""
         words = text.casefold().split()
-        key = _key(words)
+        key = _hash(words)
         if key in self.keys and key not in self.met:  # itself, which is rightly not trained on
             self.met.add(key)
             return True
@@ -98,5 +94,8 @@ class Overlap:
 
 
 def _passage(words: list[str], start: int) -> bytes:
-    passage = " ".join(words[start : start + PASSAGE])
-    return hashlib.blake2b(passage.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return _hash(words[start : start + PASSAGE], 8)
+
+
+def _hash(words: list[str], size: int = 16) -> bytes:
+    return hashlib.blake2b(" ".join(words).encode("utf-8", "surrogatepass"), digest_size=size).digest()

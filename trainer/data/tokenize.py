@@ -34,7 +34,7 @@ from trainer.data import corpus as corpora
 from trainer.data import tokenizers
 from trainer.data.holdout import Candidates, Overlap, content_key
 from trainer.data.shuffle import ShuffledDocuments
-from trainer.files import checksum, read_json, sync_file, write_json
+from trainer.files import checksum, read_json, sync, write_json
 
 SHARD = 2**24  # tokens from which a shard is closed
 _BATCH = 2**21  # characters of text that are tokenised together
@@ -99,7 +99,7 @@ class ShardWriter:
         pieces = chain.from_iterable((ids.astype(self.dtype), end) for ids in self.tokenizer.encode(texts))
         tokens = np.concatenate([end, *pieces])
         tokens.tofile(path)
-        sync_file(path)
+        sync(path)
         return {"tokens": len(tokens), "documents": len(texts), "bytes": sum(map(bytes_of, texts))}
 
     def shards(self, limit: int | None) -> list[Shard]:
@@ -258,7 +258,7 @@ class _Writing:
         self.file.close()
         sizes = self.writer.path(self.number, "sizes")
         np.array(self.sizes, dtype=np.uint32).tofile(sizes)
-        sync_file(sizes)
+        sync(sizes)
         shard = Shard(
             tokens=self.tokens,
             documents=self.documents,
@@ -318,11 +318,11 @@ def linked(source: Path, target: Path, tokens: int, whole: Shard, dtype: str) ->
     """A shard, or its first tokens, as a file of a token set, linked where that can be; its checksum."""
     if tokens < whole.tokens:
         np.fromfile(source, dtype=dtype, count=tokens).tofile(target)
-        sync_file(target)
+        sync(target)
         return checksum(target)
     try:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
-        sync_file(target)
+        sync(target)
     return whole.blake2b

@@ -36,7 +36,7 @@ from trainer.data.joined import Joined, Tokens
 from trainer.data.streams import POSITIONS, TOGETHER
 from trainer.data.tokenize import Say, ShardWriter, linked
 from trainer.errors import reason
-from trainer.files import checksum, locked, quick_checksum, read_json, sync_folder, write_json
+from trainer.files import checksum, locked, quick_checksum, read_json, sync, write_json
 
 VERSION = 1
 
@@ -159,7 +159,7 @@ def _make(
         except OSError:
             if not folder.is_dir():  # otherwise another process was first, with the same content
                 raise
-        sync_folder(folder.parent)
+        sync(folder.parent)
         writer.tidy()
         if limit is None:  # there is no more of it
             shutil.rmtree(work, ignore_errors=True)

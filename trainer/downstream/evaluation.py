@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -81,13 +82,11 @@ def evaluate_all(
     for name in names:
         _Evaluation(name, device, **settings)
 
-    def one(name: str) -> SuiteResult:
-        def told(task: str, done: int, total: int) -> None:
-            progress(f"{name} {task}", done, total)
+    def told(name: str, task: str, done: int, total: int) -> None:
+        progress(f"{name} {task}", done, total)
 
-        return evaluate(name, device=device, cache=cache, keep=keep, progress=told, **settings)
-
-    return [one(name) for name in names]
+    how: dict[str, Any] = {"device": device, "cache": cache, "keep": keep, **settings}
+    return [evaluate(name, progress=partial(told, name), **how) for name in names]
 
 
 def stored(

@@ -60,11 +60,9 @@ def scores(
     bpb, correct, raw = [], [], []
     for document, values in zip(documents, log_probabilities, strict=True):
         bpb.append(bits_per_byte(values[document.gold], document.answers[document.gold].bytes))
-        per_character = [
-            value / len(answer.continuation) for value, answer in zip(values, document.answers, strict=True)
-        ]
-        correct.append(int(max(range(len(values)), key=per_character.__getitem__) == document.gold))
-        raw.append(int(max(range(len(values)), key=values.__getitem__) == document.gold))
+        characters = [len(answer.continuation) for answer in document.answers]
+        correct.append(int(np.argmax(np.divide(values, characters)) == document.gold))
+        raw.append(int(np.argmax(values) == document.gold))
     numbers = [document.number for document in documents]
     return Scores(numbers, bpb, correct if choices else None, raw if choices else None)
 

@@ -144,20 +144,15 @@ class LanguageModel:
 
     def log_probabilities(self, states: torch.Tensor, picks: Sequence[tuple[int, int]]) -> list[float]:
         """Log-probability for each (state, target); the head sees each state once, some at a time."""
-        found = [0.0] * len(picks)
         step = rows_per_chunk(self.vocab_size)
-        chunks: dict[int, list[int]] = {}
-        for i, (state, _) in enumerate(picks):
-            chunks.setdefault(state // step * step, []).append(i)
+        rows, targets = torch.tensor(picks, device=self.device).T
+        found = torch.empty(len(picks), device=self.device)
         with torch.inference_mode():
-            for start, here in chunks.items():
-                logits = self.logits(states[start : start + step]).float()
-                row = torch.tensor([picks[i][0] - start for i in here], device=self.device)
-                target = torch.tensor([picks[i][1] for i in here], device=self.device)
-                values = (logits[row, target] - logits.logsumexp(1)[row]).tolist()
-                for i, value in zip(here, values, strict=True):
-                    found[i] = value
-        return found
+            for start in range(0, len(states), step):
+                here = (rows >= start) & (rows < start + step)
+                logits, row = self.logits(states[start : start + step]).float(), rows[here] - start
+                found[here] = logits[row, targets[here]] - logits.logsumexp(1)[row]
+        return found.tolist()
 
     def see(self, length: int) -> None:
         """Get ready for so many tokens: padding between shared parts counts towards a limited reach."""

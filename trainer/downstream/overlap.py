@@ -120,7 +120,7 @@ def _own_texts(documents: Sequence[Document]) -> list[str]:
     """What each document does not share with all others, and its right answer."""
     golds = [document.answers[document.gold] for document in documents]
     contexts = [gold.context for gold in golds]
-    shared = common_prefix(min(contexts), max(contexts)) if len(golds) > 1 else 0
+    shared = common_prefix(*contexts) if len(golds) > 1 else 0
     return [gold.context[shared:] + gold.continuation for gold in golds]
 
 

@@ -101,9 +101,8 @@ def request(
     return Request(windows, truncated=last - 1 > length, merged=split < len(context))
 
 
-def common_prefix(first: Sequence[Any], second: Sequence[Any]) -> int:
-    """How many leading items two sequences share."""
-    size = min(len(first), len(second))
-    if first[:size] == second[:size]:
-        return size
-    return next(i for i in range(size) if first[i] != second[i])
+def common_prefix(*sequences: Any) -> int:
+    """How many leading items all sequences share: as many as the first and the last in order do."""
+    first, last = min(sequences), max(sequences)
+    differ = (i for i, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
+    return next(differ, min(len(first), len(last)))

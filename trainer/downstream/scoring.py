@@ -98,13 +98,8 @@ def _tree(number: int, requests: Sequence[Request], shares: bool) -> _Tree:
             leaves.setdefault(window.inputs, _Leaf(window.inputs, [])).wanted.append((answer, window.targets))
     tree = _Tree(number, list(leaves.values()))
     if shares and len(tree.leaves) > 1:
-        tree.shared = min(_shared([leaf.inputs for leaf in tree.leaves]), tree.unscored)
+        tree.shared = min(common_prefix(*(leaf.inputs for leaf in tree.leaves)), tree.unscored)
     return tree
-
-
-def _shared(sequences: Sequence[tuple[int, ...]]) -> int:
-    """How many leading tokens all sequences share: as many as the first and the last in order do."""
-    return common_prefix(min(sequences), max(sequences))
 
 
 def _batches(trees: Sequence[_Tree], budget: int) -> list[list[_Tree]]:
@@ -148,7 +143,7 @@ def _shared_by_all(batch: Sequence[_Tree]) -> int:
     inputs = [leaf.inputs for tree in batch for leaf in tree.leaves]
     if len(inputs) < 2:
         return 0
-    common = min(_shared(inputs), min(tree.unscored for tree in batch))
+    common = min(common_prefix(*inputs), min(tree.unscored for tree in batch))
     return common if common >= SHARED_BY_ALL else 0
 
 

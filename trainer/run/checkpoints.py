@@ -34,7 +34,7 @@ from safetensors import SafetensorError
 from planner.inputs import InvalidInput
 from trainer.config import RunConfig, differences
 from trainer.errors import TrainingStopped, reason
-from trainer.files import checksum, read_json, sync_folder, write_json
+from trainer.files import checksum, read_json, sync, write_json
 from trainer.run import distributed, tensors
 
 VERSION = 2
@@ -229,7 +229,7 @@ def _complete(draft: Path, final: Path, state: dict[str, Any], sums: dict[str, s
     if final.exists():
         shutil.rmtree(final)
     os.rename(draft, final)
-    sync_folder(final.parent)
+    sync(final.parent)
 
 
 def newest(

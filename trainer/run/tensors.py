@@ -12,7 +12,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from trainer.files import checksum, sync_file
+from trainer.files import checksum, sync
 
 
 def write(path: Path, tensors: Mapping[str, torch.Tensor], metadata: dict[str, str] | None = None) -> str:
@@ -21,7 +21,7 @@ def write(path: Path, tensors: Mapping[str, torch.Tensor], metadata: dict[str, s
     mode = path.stat().st_mode
     save_file(dict(tensors), path, metadata)
     path.chmod(mode)  # the library makes files that only their owner may read
-    sync_file(path)
+    sync(path)
     return checksum(path)
 
 

@@ -99,7 +99,7 @@ def test_killed_in_three_epochs_and_still_the_same_bits(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["write", "write_json", "sync_folder"])
+@pytest.mark.parametrize("point", ["write", "write_json", "sync"])
 def test_killed_while_writing_a_checkpoint(
     settings: dict[str, Any], tmp_path: Path, threads: None, point: str
 ) -> None:
