@@ -16,6 +16,7 @@ keeps stable over versions.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
@@ -87,14 +88,22 @@ class Batches:
         return min(self.batch_size, self.total - step * self.batch_size) * self.length
 
     def arrays(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets of some rows, int64; padding has inputs 0 and ignored targets."""
-        windows = np.zeros((len(rows), self.length + 1), dtype=np.int64)
-        for window, chunk in zip(windows, rows, strict=True):
-            if chunk != PADDING:
-                window[:] = self.stream[chunk * self.length : (chunk + 1) * self.length + 1]
-        targets = windows[:, 1:].copy()
-        targets[rows == PADDING] = IGNORED
-        return np.ascontiguousarray(windows[:, :-1]), targets
+        return windows(self.stream, rows, self.length)
+
+
+def windows(stream: Tokens, chunks: Iterable[int], length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and targets of some chunks, int64; padding, and what is past the end, has inputs 0 and ignored
+    targets.
+    """
+    chunks = list(chunks)
+    inputs = np.zeros((len(chunks), length), dtype=np.int64)
+    targets = np.full_like(inputs, IGNORED)
+    for row, chunk in enumerate(chunks):
+        if chunk != PADDING:
+            piece = stream[chunk * length : (chunk + 1) * length + 1]
+            known = max(0, len(piece) - 1)
+            inputs[row, :known], targets[row, :known] = piece[:known], piece[1:]
+    return inputs, targets
 
 
 @lru_cache(maxsize=4)

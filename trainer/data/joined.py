@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-
-
-class Tokens(Protocol):
-    """What a run does with a stream of tokens."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, where: slice, /) -> Any: ...
 
 
 class Joined:
@@ -36,3 +28,6 @@ class Joined:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.concatenate(self.parts).astype(dtype or self.parts[0].dtype)
+
+
+Tokens = np.ndarray | Joined

@@ -14,9 +14,8 @@ import platform
 import re
 import shutil
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
 
 import torch
 
@@ -52,9 +51,6 @@ class Execution:
     graphs: bool = False  # CUDA graphs: one launch for all kernels of a pass
     products: str = "torch"  # the library that multiplies matrices
     deterministic: bool = True
-
-    def facts(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def resolve_device(wanted: str) -> torch.device:

@@ -23,11 +23,12 @@ import torch
 from planner.inputs import InvalidInput, perplexity
 from trainer.config import RunConfig
 from trainer.data import tokenizers, tokens
+from trainer.data.batches import windows
 from trainer.data.joined import Tokens
 from trainer.model.llama import Llama
 from trainer.model.loss import rows_per_chunk
 from trainer.run.device import DTYPES, resolve_device
-from trainer.run.evaluation import Tell, autocast, bounded, window
+from trainer.run.evaluation import Tell, autocast, bounded
 from trainer.run.export import finished, load_run
 from trainer.run.result import RunResult
 
@@ -146,9 +147,8 @@ def member_nats(
     found = np.empty(predicted)
     with torch.no_grad(), autocast(where, DTYPES[dtype]):
         for start in range(0, math.ceil(predicted / length), rows):
-            inputs, targets = (
-                torch.from_numpy(array).to(where) for array in window(stream, start, rows, length)
-            )
+            arrays = windows(stream, range(start, start + rows), length)
+            inputs, targets = (torch.from_numpy(array).to(where) for array in arrays)
             first = start * length
             done = min(first + rows * length, predicted)
             found[first:done] = _nats(model, inputs, targets)[: done - first]

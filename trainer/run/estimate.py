@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 
 from planner.inputs import InvalidInput
 from trainer.config import RunConfig
+from trainer.model.llama import Llama
 from trainer.run import averaging
 from trainer.run.device import DTYPES, check_memory, flops_per_token, needed_memory, peak_flops
 from trainer.run.evaluation import autocast
@@ -40,7 +42,8 @@ def estimate(config: RunConfig) -> dict[str, Any]:
     if fits and per_pass <= _PROBE_FLOPS:
         share = min(1.0, _TIMED_FLOPS / per_pass) if device.type == "cpu" else 1.0
         rows = max(1, int(execution.micro_batch * share))
-        seconds = _time_pass(config.having(compile="off"), rows, device, dtype) * total / rows
+        plain = replace(execution, compiled=False, graphs=False)
+        seconds = _time_pass(build(config, shape, plain), rows, length, dtype) * total / rows
         seconds /= (_COMPILED_GAIN if execution.compiled else 1.0) * execution.world_size
         basis = "one pass timed here"
     else:
@@ -61,15 +64,14 @@ def estimate(config: RunConfig) -> dict[str, Any]:
         "seconds_from": basis,
         "most_validation_tokens": config.most_validation_tokens,
         "most_validation_seconds": a_token * config.most_validation_tokens / 3,  # no backward
-        "execution": execution.facts(),
+        "execution": asdict(execution),
         "remarks": remarks,
     }
 
 
-def _time_pass(config: RunConfig, rows: int, device: torch.device, dtype: torch.dtype) -> float:
-    _, shape, execution, _ = check(config)
-    model = build(config, shape, execution)
-    ids = torch.randint(shape.vocab_size, (rows, config.sequence_length), device=device)
+def _time_pass(model: Llama, rows: int, length: int, dtype: torch.dtype) -> float:
+    device = model.head.weight.device
+    ids = torch.randint(model.shape.vocab_size, (rows, length), device=device)
     best = math.inf
     for _ in range(3):
         start = time.perf_counter()

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from planner.inputs import perplexity
-from trainer.data.batches import IGNORED
+from trainer.data.batches import windows
 from trainer.data.joined import Tokens
 from trainer.data.tokenizers import Tokenizer
 from trainer.model.llama import Llama
@@ -79,7 +79,7 @@ def evaluate(
         autocast(device, dtype),
     ):
         for start in range(world.rank * each, (world.rank + 1) * each, rows):
-            arrays = window(stream, start, rows, sequence_length)
+            arrays = windows(stream, range(start, start + rows), sequence_length)
             inputs, targets = (torch.from_numpy(array).to(device) for array in arrays)
             if compiled:
                 with torch.enable_grad():
@@ -102,12 +102,3 @@ def evaluate(
 
 def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16)
-
-
-def window(stream: Tokens, start: int, rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and targets of `rows` sequences from sequence `start` on, padded past the end."""
-    piece = np.asarray(stream[start * length : (start + rows) * length + 1], dtype=np.int64)
-    inputs, targets = np.zeros(rows * length, dtype=np.int64), np.full(rows * length, IGNORED, dtype=np.int64)
-    if len(piece) > 1:
-        inputs[: len(piece) - 1], targets[: len(piece) - 1] = piece[:-1], piece[1:]
-    return inputs.reshape(rows, length), targets.reshape(rows, length)

@@ -456,7 +456,7 @@ class _Run:
             "identity": self.config.identity(),
             "data": self.data.fingerprint,
             "tokens": self.data.content,
-            "execution": self.execution.facts(),
+            "execution": asdict(self.execution),
             "seconds": self.seconds,
             "starts": self.starts,
             "recent_losses": list(self.recent),
@@ -483,7 +483,7 @@ class _Run:
         self.recent.extend(state["recent_losses"])
         self.validations = state.get("validations", [])
         before = {"products": "torch"} | state["execution"]  # an older version knew fewer facts
-        changed = [name for name, value in self.execution.facts().items() if before.get(name, value) != value]
+        changed = [name for name, value in asdict(self.execution).items() if before.get(name, value) != value]
         self.remarks = list(dict.fromkeys((*state["remarks"], *self.remarks)))
         if changed:
             self.remarks.append(
@@ -550,7 +550,7 @@ class _Run:
             starts=self.starts,
             non_embedding_params=shape.non_embedding_params,
             architecture=shape.model_dump(),
-            execution=self.execution.facts(),
+            execution=asdict(self.execution),
             data={"fingerprint": self.data.fingerprint, **sets},
             recipe=self._recipe(),
             config=config.model_dump(mode="json"),
