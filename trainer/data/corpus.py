@@ -167,11 +167,6 @@ def _with_the_others(first: InvalidInput, rest: list[Path], corpus: Corpus) -> I
 
 
 def _text(path: Path, corpus: Corpus) -> Iterator[str]:
-    if path.suffix == ".py":
-        with tokenize.open(path) as source:  # honours the encoding a source file declares
-            whole = source.read()
-        yield from whole.split(corpus.separator) if corpus.separator else (whole,)
-        return
     with _opened(path) as stream:
         rest = "" if corpus.separator else stream.read()
         while block := stream.read(max(_BLOCK, len(rest))):
@@ -230,4 +225,6 @@ def _format(path: Path, corpus: Corpus) -> str:
 def _opened(path: Path) -> IO[str]:
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8")
+    if path.suffix == ".py":
+        return tokenize.open(path)  # honours the encoding a source file declares
     return open(os.fspath(path), encoding="utf-8", newline="")

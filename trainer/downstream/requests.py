@@ -53,22 +53,16 @@ class Request:
 
 def prepare(documents: Sequence[Document], model: LanguageModel, length: int) -> list[list[Request]]:
     """The requests of every document, one per answer, for a model that sees `length` tokens."""
-    blocks = (documents[start : start + TOGETHER] for start in range(0, len(documents), TOGETHER))
-    return [requests for block in blocks for requests in _prepare(block, model, length)]
-
-
-def _prepare(documents: Sequence[Document], model: LanguageModel, length: int) -> list[list[Request]]:
-    texts = {text for d in documents for a in d.answers for text in (a.context, a.context + a.continuation)}
-    unique = [text for text in texts if text]
-    encoded = {"": [], **dict(zip(unique, model.encode(unique), strict=True))}
     prepared = []
-    for document in documents:
-        place = f"document {document.number}"
-        requests = []
-        for answer in document.answers:
-            context, whole = encoded[answer.context], encoded[answer.context + answer.continuation]
-            requests.append(request(context, whole, model, length, place))
-        prepared.append(requests)
+    for start in range(0, len(documents), TOGETHER):
+        block = documents[start : start + TOGETHER]
+        texts = {text for d in block for a in d.answers for text in (a.context, a.context + a.continuation)}
+        unique = [text for text in texts if text]
+        encoded = {"": [], **dict(zip(unique, model.encode(unique), strict=True))}
+        for document in block:
+            place = f"document {document.number}"
+            answers = [(encoded[a.context], encoded[a.context + a.continuation]) for a in document.answers]
+            prepared.append([request(*answer, model, length, place) for answer in answers])
     return prepared
 
 

@@ -41,7 +41,9 @@ class Optimizer:
 
     def __init__(self, model: nn.Module, config: RunConfig):
         named = dict(model.named_parameters())
-        turned = {name for name in named if config.optimizer == "muon" and muon_has(name, named[name])}
+        # those between embedding and head
+        matrices = {name for name, p in named.items() if p.ndim == 2 and name not in _EMBEDDINGS}
+        turned = matrices if config.optimizer == "muon" else set()
         self.parts: list[torch.optim.Optimizer] = [_adamw(named, turned, config)]
         if turned:
             self.parts.append(_muon([named[name] for name in sorted(turned)], config))
@@ -95,11 +97,6 @@ def check(config: RunConfig) -> None:
     if config.optimizer == "muon" and not hasattr(torch.optim, "Muon"):
         other = f"muon needs torch 2.9 and this is {torch.__version__}; adamw would do."
         raise InvalidInput(other, field="optimizer")
-
-
-def muon_has(name: str, parameter: torch.Tensor) -> bool:
-    """Whether Muon updates a parameter: the matrices between embedding and head."""
-    return parameter.ndim == 2 and name not in _EMBEDDINGS
 
 
 def learning_rate(step: int, steps: int, config: RunConfig) -> float:
