@@ -60,30 +60,16 @@ def fingerprint(corpus: Corpus, notes: Path) -> str:
     return hashlib.blake2b(json.dumps(source).encode(), digest_size=16).hexdigest()
 
 
-def documents(corpus: Corpus, position: Any = None) -> Documents:
+def documents(corpus: Corpus, position: Any = None) -> Rows | Counted:
     """Every document with some text in it, in the corpus's own order, from a position on."""
     if corpus.streamed:
-        rows = Rows(corpus, position)
-        return Documents(rows, lambda row: _field(row, corpus, f"a row of dataset {corpus.dataset}"))
-    return Documents(Counted(lambda: _local(corpus), position or 0))
-
-
-class Documents:
-    """Documents, one after the other; `position` is where the next one is, and can be kept as JSON."""
-
-    def __init__(self, source: Any, text: Callable[[Any], str] = str):
-        self.source, self.text = source, text
-
-    @property
-    def position(self) -> Any:
-        return self.source.position
-
-    def __iter__(self) -> Iterator[str]:
-        return (text for text in map(self.text, self.source) if text and not text.isspace())
+        place = f"a row of dataset {corpus.dataset}"
+        return Rows(corpus, lambda row: _field(row, corpus, place), position)
+    return Counted(lambda: _local(corpus), position or 0)
 
 
 class Counted:
-    """What can only be read from its beginning, from a number on."""
+    """What can only be read from its beginning, from a number on; `position` is that of the next one."""
 
     def __init__(self, begin: Callable[[], Iterable[str]], position: int = 0):
         self.begin, self.position = begin, position
@@ -136,7 +122,7 @@ def _local(corpus: Corpus) -> Iterator[str]:
     paths = files(corpus)
     for place, path in enumerate(paths):
         try:
-            yield from _read(path, corpus)
+            yield from (text for text in _read(path, corpus) if text and not text.isspace())
         except InvalidInput as error:
             raise _with_the_others(error, paths[place + 1 :], corpus) from None
 

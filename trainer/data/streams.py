@@ -26,10 +26,12 @@ _LOG = logging.getLogger("trainer")
 
 
 class Rows:
-    """Iterates over rows; `position` says where the next one is, and another one begins there."""
+    """Iterates over texts of rows, those without any left out; `position` says where the next row is, can be
+    kept as JSON, and another one begins there.
+    """
 
-    def __init__(self, corpus: Corpus, position: dict[str, Any] | None = None):
-        self.corpus = corpus
+    def __init__(self, corpus: Corpus, text: Callable[[Any], str], position: dict[str, Any] | None = None):
+        self.corpus, self.text = corpus, text
         rows = self._patiently(self._open, FileNotFoundError)
         parts = min(rows.num_shards, TOGETHER) if corpus.interleaved else 1
         self.parts = [rows.shard(parts, index) for index in range(parts)] if parts > 1 else [rows]
@@ -37,9 +39,10 @@ class Rows:
         self.position = position or {"places": [part.state_dict() for part in self.parts], "since": 0}
         self.rows: Iterator[Any] | None = None
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[str]:
         while (row := self._patiently(self._take)) is not None:
-            yield row
+            if (text := self.text(row)) and not text.isspace():
+                yield text
 
     def _open(self) -> Any:
         from datasets import load_dataset
