@@ -126,7 +126,7 @@ def make_scorers(folder: Path, batch_sizes: list[int]) -> dict[str, Scorer]:
     """Ours first, then lm-eval at each batch size."""
     from lm_eval.models.huggingface import HFLM
 
-    scorers: dict[str, Scorer] = {OURS: partial(ours, models.load(folder))}
+    scorers: dict[str, Scorer] = {OURS: partial(ours, models.find(folder).load())}
     for size in batch_sizes:
         peer = HFLM(str(folder), device="cpu", dtype="float32", batch_size=size, max_length=LENGTH)
         scorers[f"lm-eval, batch {size}"] = partial(theirs, peer)

@@ -84,21 +84,16 @@ def evaluate(
         return
     if not models and not stream:
         raise BadInput("give at least one run or Hugging Face folder, or --check-overlap TOKENS.")
-    output: dict[str, Any] = {}
-    shown: list[Callable[[], None]] = []
-    if stream:
-        overlap = _overlap(stream, ngram, how, quiet)
-        output["overlap"] = [asdict(row) for row in overlap]
-        shown.append(lambda: _show_overlap(overlap, stream, ngram))
-    if models:
-        comparison = _evaluate(models, how, not no_cache, quiet)
-        output |= comparison.model_dump(mode="json")
-        shown.append(lambda: _show(comparison))
+    overlap = _overlap(stream, ngram, how, quiet) if stream else []
+    comparison = _evaluate(models, how, not no_cache, quiet) if models else None
     if as_json:
-        click.echo(json.dumps(output))
-    else:
-        for show in shown:
-            show()
+        output = {"overlap": [asdict(row) for row in overlap]} if stream else {}
+        click.echo(json.dumps(output | (comparison.model_dump(mode="json") if comparison else {})))
+        return
+    if stream:
+        _show_overlap(overlap, stream, ngram)
+    if comparison:
+        _show(comparison)
 
 
 def _evaluate(models: Sequence[str], how: dict[str, Any], keep: bool, quiet: bool) -> Any:

@@ -105,7 +105,7 @@ class LanguageModel:
         """Tokens of some texts, without special ones."""
         return self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else []
 
-    def load(self) -> None:
+    def load(self) -> LanguageModel:
         """Bring the weights into memory; everything above is known without."""
         self.model = self._loaded().to(self.device).eval()
         self.vocab_size = self.model.get_input_embeddings().weight.shape[0]
@@ -113,6 +113,7 @@ class LanguageModel:
         self.head: Callable[[torch.Tensor], torch.Tensor] = self.model.get_output_embeddings()
         self.takes_positions = "position_ids" in inspect.signature(self.model.base_model.forward).parameters
         self._find_out()
+        return self
 
     def _loaded(self) -> Any:
         return _weights(self.path, self.dtype)
@@ -258,15 +259,6 @@ def find(
         neither = "a finished run (it has no result.json) nor a Hugging Face folder (it has no config.json)"
         raise InvalidInput(f"{path} is neither {neither}.")
     return LanguageModel(path, device, DTYPES[dtype], bos)
-
-
-def load(
-    folder: str | Path, *, device: torch.device | None = None, dtype: str = "fp32", bos: str = "auto"
-) -> LanguageModel:
-    """The same with its weights."""
-    model = find(folder, device=device, dtype=dtype, bos=bos)
-    model.load()
-    return model
 
 
 def _states(output: Any) -> torch.Tensor:

@@ -170,7 +170,7 @@ def test_models_of_other_families(
     folder = wild(family, exported, tmp_path)
     found = evaluate(folder, suite=str(tasks), keep=False, max_length=128)
     check(found, folder, tasks, 128)
-    model = models.load(folder)
+    model = models.find(folder).load()
     model.see(128)
     assert model.shares == (family not in ("mamba", "mistral", "gpt_neo"))
 

@@ -16,12 +16,12 @@ transformers = pytest.importorskip("transformers", reason="Hugging Face folders 
 
 
 def test_a_run_and_its_export(run: Path, exported: Path) -> None:
-    first, second = models.load(run), models.load(exported)
+    first, second = models.find(run).load(), models.find(exported).load()
     assert (first.kind, second.kind) == ("run", "hf")
     assert first.limit == second.limit == 512
     assert first.vocab_size == second.vocab_size == 600
     assert first.encode(["Über alles ✓"]) == second.encode(["Über alles ✓"])
-    assert first.fingerprint == models.load(run).fingerprint != second.fingerprint
+    assert first.fingerprint == models.find(run).load().fingerprint != second.fingerprint
 
 
 def test_other_weights_have_another_fingerprint(exported: Path, tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_other_weights_have_another_fingerprint(exported: Path, tmp_path: Path) 
     weights = load_file(exported / "model.safetensors")
     weights["model.norm.weight"][0] += 1e-3
     save_file(weights, tmp_path / "other" / "model.safetensors", metadata={"format": "pt"})
-    assert models.load(tmp_path / "other").fingerprint != models.load(exported).fingerprint
+    assert models.find(tmp_path / "other").load().fingerprint != models.find(exported).load().fingerprint
 
 
 def test_one_byte_makes_another_fingerprint_however_large_the_file(exported: Path, tmp_path: Path) -> None:
@@ -54,39 +54,39 @@ def test_a_model_is_known_without_its_weights(run: Path, exported: Path, tmp_pat
         assert (model.limit, model.before, model.encode(["a"])) == (
             512,
             (),
-            models.load(folder).encode(["a"]),
+            models.find(folder).load().encode(["a"]),
         )
         (copy / weights).unlink()
         with pytest.raises(InvalidInput):
             models.find(copy).load()
-    assert models.find(tmp_path / run.name).fingerprint == models.load(run).fingerprint
+    assert models.find(tmp_path / run.name).fingerprint == models.find(run).load().fingerprint
 
 
 def test_what_else_is_in_a_folder_does_not_matter(exported: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(exported, tmp_path / "more"))
     (folder / "README.md").write_text("a model")
     (folder / "logs.json").mkdir()
-    assert models.load(folder).fingerprint == models.load(exported).fingerprint
+    assert models.find(folder).load().fingerprint == models.find(exported).load().fingerprint
 
 
 def test_what_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="there is no folder"):
-        models.load(tmp_path / "nothing")
+        models.find(tmp_path / "nothing").load()
     with pytest.raises(InvalidInput, match=r"neither a finished run .* nor a Hugging Face folder"):
-        models.load(tmp_path)
+        models.find(tmp_path).load()
     (tmp_path / "config.json").write_text('{"preset": "micro"}')
     with pytest.raises(InvalidInput, match="an unfinished run must be trained to its end first"):
-        models.load(tmp_path)
+        models.find(tmp_path).load()
     for text in ('{"model_type": ["llama"]}', '{"model_type": "llama", "architectures": "LlamaForCausalLM"}'):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(
             InvalidInput, match="needs a text as model_type and a list of texts as architectures"
         ):
-            models.load(tmp_path)
+            models.find(tmp_path).load()
     for text in ("not json", "[]"):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(InvalidInput, match=r"config\.json cannot be read as JSON"):
-            models.load(tmp_path)
+            models.find(tmp_path).load()
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_models_that_are_not_causal(family: str, head: str, sizes: dict[str, int
     config = transformers.AutoConfig.for_model(family, vocab_size=50, **sizes)
     getattr(transformers, head).from_config(config).save_pretrained(tmp_path)
     with pytest.raises(InvalidInput, match="holds no causal language model but"):
-        models.load(tmp_path)
+        models.find(tmp_path).load()
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -138,9 +138,9 @@ def test_a_model_that_sees_the_answer_is_refused(exported: Path, tmp_path: Path)
         transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
         for name in ("tokenizer.json", "tokenizer_config.json"):
             shutil.copy(exported / name, folder / name)
-    models.load(tmp_path / "True")
+    models.find(tmp_path / "True").load()
     with pytest.raises(InvalidInput, match="what BertLMHeadModel predicts depends on later tokens"):
-        models.load(tmp_path / "False")
+        models.find(tmp_path / "False").load()
 
 
 def test_code_in_a_folder_is_not_run(exported: Path, tmp_path: Path) -> None:
@@ -155,14 +155,14 @@ def test_code_in_a_folder_is_not_run(exported: Path, tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config | own))
     (folder / "own.py").write_text(trap)
     with pytest.raises(InvalidInput, match="OwnForCausalLM, which needs program code from its own folder"):
-        models.load(folder)
+        models.find(folder).load()
     folder = Path(shutil.copytree(exported, tmp_path / "tokenizer"))
     (folder / "tokenizer.json").unlink()
     settings = {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", None]}}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (folder / "own.py").write_text(trap)
     with pytest.raises(InvalidInput, match=r"the tokenizer in .* cannot be loaded"):
-        models.load(folder)
+        models.find(folder).load()
     assert not (tmp_path / "sprung").exists()
 
 
@@ -174,7 +174,7 @@ def test_damaged_folders(exported: Path, tmp_path: Path) -> None:
     weights = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
     with pytest.raises(InvalidInput, match=r"the model in .*cut cannot be loaded"):
-        models.load(folder)
+        models.find(folder).load()
 
     folder = copy("layers")
     config = json.loads((folder / "config.json").read_text())
@@ -182,15 +182,15 @@ def test_damaged_folders(exported: Path, tmp_path: Path) -> None:
     with pytest.raises(
         InvalidInput, match=r"are not those of LlamaForCausalLM: model\.layers\.2\..* is missing"
     ):
-        models.load(folder)
+        models.find(folder).load()
 
     folder = copy("speechless")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (folder / name).unlink()
     with pytest.raises(InvalidInput, match="tokenizer"):
-        models.load(folder)
+        models.find(folder).load()
 
 
 def test_bos_must_be_known(run: Path) -> None:
     with pytest.raises(InvalidInput, match="bos must be one of auto, always, never; got 'sometimes'"):
-        models.load(run, bos="sometimes")
+        models.find(run, bos="sometimes").load()

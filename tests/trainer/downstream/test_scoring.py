@@ -21,7 +21,7 @@ tokens = st.lists(st.integers(0, 5), min_size=0, max_size=40).map(tuple)
 
 @pytest.fixture(scope="module")
 def scorer(run: Path) -> models.LanguageModel:
-    return models.load(run)
+    return models.find(run).load()
 
 
 @pytest.fixture(scope="module")
