@@ -31,7 +31,7 @@ from trainer.data.tokenizers import train_bpe
 from trainer.downstream import models, tasks
 from trainer.downstream.requests import prepare
 from trainer.downstream.scoring import score
-from trainer.model.llama import create
+from trainer.model.llama import materialise, outline
 from trainer.run.export import hf_config, hf_weights
 
 TASKS = ("arc_easy", "hellaswag", "winogrande", "sciriff_yesno", "coqa")
@@ -47,7 +47,7 @@ def make_model(folder: Path, texts: list[str]) -> Path:
     shape = preset("15M")
     tokenizer = train_bpe(texts, shape.vocab_size)
     tokenizer.save(folder)
-    llama = create(shape, LENGTH, seed=0)
+    llama = materialise(outline(shape, LENGTH), "cpu", seed=0)
     save_file(
         hf_weights(dict(llama.named_parameters()), shape),
         folder / "model.safetensors",

@@ -30,7 +30,7 @@ import torch
 from planner.hardware import Architecture, preset
 from trainer.config import RunConfig
 from trainer.model import products
-from trainer.model.llama import create
+from trainer.model.llama import materialise, outline
 from trainer.model.optimizer import Optimizer
 from trainer.run.device import flops_per_token
 
@@ -42,7 +42,7 @@ SQUARE = 2048  # side of the matrices whose product the speed is measured agains
 
 def ours(shape: Architecture, length: int, compiled: bool) -> tuple[torch.nn.Module, Any]:
     library = products.resolve("auto", torch.device("cpu"), torch.float32)
-    model = create(shape, length, seed=0, multiply=products.function(library))
+    model = materialise(outline(shape, length, multiply=products.function(library)), "cpu", seed=0)
     if compiled:
         model.body.compile(dynamic=False)
     return model, lambda inputs, targets: model(inputs, targets) / targets.numel()

@@ -189,13 +189,6 @@ class Llama(nn.Module):
         return scores
 
 
-def create(shape: Architecture, sequence_length: int, seed: int, **options: Any) -> Llama:
-    """A model with its first weights, made without drawing from torch's global generator."""
-    model = outline(shape, sequence_length, **options)
-    materialise(model, "cpu", seed)
-    return model
-
-
 def outline(shape: Architecture, sequence_length: int, **options: Any) -> Llama:
     """A model that takes up no memory yet."""
     with torch.device("meta"):
@@ -204,12 +197,13 @@ def outline(shape: Architecture, sequence_length: int, **options: Any) -> Llama:
 
 def materialise(
     model: Llama, device: str, seed: int, place: Callable[[Any, torch.Tensor], Any] = torch.Tensor.copy_
-) -> None:
+) -> Llama:
     """Give an outline its memory and first weights; `place` copies a tensor into one that may be sharded."""
     model.to_empty(device=device)
     if model.shape.tied_embeddings:
         model.head.weight = model.embed.weight  # leaving the meta device has separated them
     initialise(model, seed, place)
+    return model
 
 
 def initialise(

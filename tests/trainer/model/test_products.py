@@ -9,7 +9,7 @@ from torch.nn import functional
 from planner.hardware import Architecture
 from planner.inputs import InvalidInput
 from trainer.model import products
-from trainer.model.llama import create
+from trainer.model.llama import materialise, outline
 from trainer.model.loss import CHUNK_BYTES
 
 TINY = Architecture(d_model=32, layers=2, heads=2, d_head=16, d_ff=48, vocab_size=97)
@@ -38,7 +38,7 @@ def test_a_model_has_the_same_loss_and_gradients_with_either(monkeypatch: pytest
     targets[0, :9] = -100
     losses, gradients = [], []
     for multiply in (functional.linear, products.onednn, products.onednn):
-        model = create(TINY, 32, seed=3, init="scaled", multiply=multiply)
+        model = materialise(outline(TINY, 32, init="scaled", multiply=multiply), "cpu", seed=3)
         loss = model(ids[:, :-1], targets)
         loss.backward()
         losses.append(loss.detach())
