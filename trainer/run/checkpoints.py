@@ -106,8 +106,8 @@ class Pace:
 class Writer:
     """Writes the checkpoints of a run while it trains on, one at a time."""
 
-    def __init__(self, folder: Path, world: distributed.World | None = None):
-        self.folder, self.world = folder, world or distributed.World()
+    def __init__(self, folder: Path, world: distributed.World = distributed.ALONE):
+        self.folder, self.world = folder, world
         self.room: Tensors = {}
         self.thread: threading.Thread | None = None
         self.failed: BaseException | None = None
@@ -233,12 +233,11 @@ def _complete(draft: Path, final: Path, state: dict[str, Any], sums: dict[str, s
 
 
 def newest(
-    folder: Path, belongs: dict[str, Any], world: distributed.World | None = None
+    folder: Path, belongs: dict[str, Any], world: distributed.World = distributed.ALONE
 ) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that is complete, and remarks about those that are not, on all processes; one of
     another run or other data is refused, a damaged one passed over where an older one is intact.
     """
-    world = world or distributed.World()
     damaged: list[str] = []
     for path in distributed.decided(world, lambda: sorted(_steps(folder), reverse=True)):
         try:

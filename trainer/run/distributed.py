@@ -55,6 +55,9 @@ class World:
         return self.rank == 0
 
 
+ALONE = World()
+
+
 def world_size() -> int:
     """How many processes torchrun started; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
@@ -70,7 +73,7 @@ def joined(device: torch.device) -> Iterator[World]:
     """The processes of this run; the process group is left as it was found."""
     size = world_size()
     if size == 1:
-        yield World()
+        yield ALONE
         return
     from torch import distributed
     from torch.distributed.device_mesh import init_device_mesh

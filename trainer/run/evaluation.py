@@ -59,7 +59,7 @@ def evaluate(
     rows: int,
     device: torch.device,
     dtype: torch.dtype = torch.float32,
-    world: distributed.World | None = None,
+    world: distributed.World = distributed.ALONE,
     compiled: bool = False,
     tell: Tell = lambda done, of: None,
 ) -> Evaluation:
@@ -67,7 +67,6 @@ def evaluate(
     runs the graph it was trained with, on `rows` rows at a time, as if a backward pass were to follow: one of
     its own would take longer to compile than it saves.
     """
-    world = world or distributed.World()
     predicted = len(stream) - 1
     chunks = math.ceil(predicted / sequence_length)
     # every rank makes the same number of passes

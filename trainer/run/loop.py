@@ -51,7 +51,6 @@ from trainer.run.device import (
     peak_flops,
     resolve,
     resolve_device,
-    resolve_dtype,
 )
 from trainer.run.evaluation import Evaluation, autocast, bounded, evaluate
 from trainer.run.prefetch import Prefetcher, pass_width, passes_of
@@ -174,8 +173,6 @@ def check(
     config: RunConfig, data: tokens.TokenSet | None = None
 ) -> tuple[tokenizers.Spec, Architecture, Execution, list[str]]:
     """Everything that can be wrong before data is read."""
-    device = resolve_device(config.device)
-    attention.resolve(config.attention, device, resolve_dtype(config.dtype, device), 64)
     optimizer.check(config)
     watch.check(config)
     distributed.check(config.batch_size)
@@ -624,12 +621,11 @@ def build(
     config: RunConfig,
     architecture: Architecture,
     execution: Execution,
-    world: distributed.World | None = None,
+    world: distributed.World = distributed.ALONE,
 ) -> Llama:
     """The model of a run with its first weights, compiled and sharded as the run will use it; a sharded one
     is never whole on a device, but filled tensor by tensor.
     """
-    world = world or distributed.World()
     model = outline(
         architecture,
         config.sequence_length,
@@ -661,7 +657,7 @@ def held(
     model: Llama,
     steps: optimizer.Optimizer,
     average: averaging.Average | None = None,
-    world: distributed.World | None = None,
+    world: distributed.World = distributed.ALONE,
 ) -> checkpoints.Held:
     """The rows of weights, moments and averages that this process holds, and which row is the first."""
     tensors: dict[str, torch.Tensor] = {}
@@ -669,7 +665,7 @@ def held(
         tensors[name] = p
         tensors |= {f"{moment}/{name}": value for moment, value in steps.moments[name].items()}
     tensors |= {f"average/{name}": value for name, value in (average.weights if average else {}).items()}
-    return {name: distributed.held(one, world or distributed.World()) for name, one in tensors.items()}
+    return {name: distributed.held(one, world) for name, one in tensors.items()}
 
 
 def _batches(config: RunConfig, data: tokens.TokenSet) -> Batches:
