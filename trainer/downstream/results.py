@@ -168,16 +168,13 @@ def _comparable(results: Sequence[SuiteResult]) -> None:
     if len(set(names)) < len(names):
         raise InvalidInput(f"model {max(names, key=names.count)} is given twice.")
     for other in results[1:]:
-        for mine, theirs in zip(results[0].tasks, other.tasks, strict=False):
-            if (mine.label, mine.data) != (theirs.label, theirs.data):
-                break
+        tasks, others = ([(task.label, task.data) for task in r.tasks] for r in (results[0], other))
+        different = f"{results[0].model} and {other.model} were scored on different"
+        if tasks != others:
+            raise InvalidInput(f"{different} tasks.")
+        for mine, theirs in zip(results[0].tasks, other.tasks, strict=True):
             if mine.scores.documents != theirs.scores.documents:
-                both = f"{results[0].model} and {other.model}"
-                raise InvalidInput(f"{both} were scored on different documents of {mine.task}.")
-        else:
-            if len(results[0].tasks) == len(other.tasks):
-                continue
-        raise InvalidInput(f"{results[0].model} and {other.model} were scored on different tasks.")
+                raise InvalidInput(f"{different} documents of {mine.task}.")
 
 
 def _names(result: SuiteResult) -> list[str]:

@@ -210,8 +210,6 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
             for line, text in enumerate(stream, 1):
                 if text.strip():
                     yield line, json.loads(text)
-    except FileNotFoundError:
-        raise InvalidInput(f"{path} is missing; {INSTALL}, or a ‹tasks_dir› that has it, would do.") from None
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, json.JSONDecodeError) as error:
         where = f"after line {max(line - 1, 0):,} ({reason(error)})"
         raise InvalidInput(f"{path} is damaged {where}; a fresh copy would do.") from None
