@@ -4,7 +4,6 @@ of the same corpus are made from where the last ones ended.
     held-out.json               documents that are held out
     documents/                  those of local files, sorted by content
     tokenizer/                  trained, where it had to be
-    validation.bin  development.bin
     train-00000.bin             tokens, EOS after every document, and before the first one
     train-00000.json            written last: counts, checksum, what was dropped, where the next shard begins
     train-00000.sizes           bytes of text and tokens of each document
@@ -92,9 +91,9 @@ class ShardWriter:
     def path(self, number: int, ending: str = "bin") -> Path:
         return self.folder / f"train-{number:05d}.{ending}"
 
-    def stream(self, name: str) -> dict[str, int]:
-        """Write the tokens of a held-out set; its counts."""
-        path, texts = self.folder / f"{name}.bin", self.held_out[name]
+    def stream(self, name: str, folder: Path) -> dict[str, int]:
+        """Write the tokens of a held-out set into a folder; its counts."""
+        path, texts = folder / f"{name}.bin", self.held_out[name]
         end = np.array([self.tokenizer.eos], dtype=self.dtype)
         pieces = chain.from_iterable((ids.astype(self.dtype), end) for ids in self.tokenizer.encode(texts))
         tokens = np.concatenate([end, *pieces])

@@ -172,9 +172,7 @@ def _make(
 def _assembled(writer: ShardWriter, draft: Path, limit: int | None) -> dict[str, Any]:
     """Put the streams of a set together, and say what is in them."""
     shutil.copytree(writer.folder / "tokenizer", draft / "tokenizer")
-    counts = {name: writer.stream(name) for name in writer.held_out}
-    for name in counts:
-        shutil.move(writer.folder / f"{name}.bin", draft / f"{name}.bin")
+    counts = {name: writer.stream(name, draft) for name in writer.held_out}
     sums = {f"{name}.bin": checksum(draft / f"{name}.bin") for name in counts}
     left = math.inf if limit is None else limit + 1
     train, names = {"tokens": 0, "documents": 0, "bytes": 0}, []

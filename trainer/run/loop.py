@@ -27,7 +27,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -105,8 +105,8 @@ def train(
                 execution = check(config.having(dtype=began), found_data)[2]
             starts = distributed.decided(world, lambda: directory.claim(folder, config))
             with _deterministic(execution), _many_shapes(execution.compiled):
-                run = _Run(config, folder, architecture, execution, found_data, batches, world)
-                run.remarks, run.starts = [*remarks, *passed_over], starts
+                said = [*remarks, *passed_over]
+                run = _Run(config, folder, architecture, execution, found_data, batches, world, said, starts)
                 run.start(found)
                 return run.until_done(progress, should_stop, during_steps)
 
@@ -184,26 +184,26 @@ def check(
     return spec, architecture, execution, remarks
 
 
+@dataclass
 class _Run:
     """A run in progress."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        folder: Path,
-        architecture: Architecture,
-        execution: Execution,
-        data: tokens.TokenSet,
-        batches: Batches,
-        world: distributed.World,
-    ):
-        self.config, self.folder, self.architecture, self.execution = config, folder, architecture, execution
-        self.data, self.batches, self.world = data, batches, world
-        self.remarks: list[str] = []
-        self.device = torch.device(execution.device)
-        self.dtype = DTYPES[execution.dtype]
-        self.step, self.seconds, self.starts = 0, 0.0, 1
-        self.defers = device.defers(architecture, config.sequence_length, execution)
+    config: RunConfig
+    folder: Path
+    architecture: Architecture
+    execution: Execution
+    data: tokens.TokenSet
+    batches: Batches
+    world: distributed.World
+    remarks: list[str]
+    starts: int
+
+    def __post_init__(self) -> None:
+        config, world = self.config, self.world
+        self.device = torch.device(self.execution.device)
+        self.dtype = DTYPES[self.execution.dtype]
+        self.step, self.seconds = 0, 0.0
+        self.defers = device.defers(self.architecture, config.sequence_length, self.execution)
         self.recent: deque[float] = deque(maxlen=_RECENT)
         # steps looked at; left out, and of those without another
         self.read = self.skipped = self.in_a_row = 0
@@ -216,9 +216,9 @@ class _Run:
         self.trunk: str | None = None
         self.branches = {optimizer.decay_begins(config.length(e)[2], config) for e in config.branches}
         self.pace = checkpoints.Pace(config)
-        self.prefetcher = Prefetcher(batches, world, self.device)
+        self.prefetcher = Prefetcher(self.batches, world, self.device)
         self.readings = Readings(late=self.device.type == "cuda")
-        self.writer = checkpoints.Writer(folder / "checkpoints", world)
+        self.writer = checkpoints.Writer(self.folder / "checkpoints", world)
 
     def start(self, found: checkpoints.Checkpoint | None) -> None:
         """Build model and optimiser, from a checkpoint where there is one."""
