@@ -33,20 +33,6 @@ from trainer.model.loss import head_loss
 INIT_STD = 0.02
 
 
-class Norm(nn.Module):
-    """Root-mean-square normalisation in fp32, with a gain."""
-
-    def __init__(self, size: int, eps: float):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.eps = eps
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        wide = x.float()
-        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
-        return (self.weight * (wide * scale)).to(x.dtype)
-
-
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """RoPE on (batch, sequence, heads, head size); the halves of a head are a rotation's coordinates."""
     first, second = x.chunk(2, dim=-1)
@@ -76,10 +62,10 @@ class Layer(nn.Module):
         d, inner = shape.d_model, shape.heads * shape.d_head
         self.heads, self.d_head = shape.heads, shape.d_head
         self.attend, self.multiply = attend, multiply
-        self.attention_norm = Norm(d, eps)
+        self.attention_norm = nn.RMSNorm(d, eps)
         self.qkv = nn.Linear(d, 3 * inner, bias=False)
         self.out = nn.Linear(inner, d, bias=False)
-        self.feed_forward_norm = Norm(d, eps)
+        self.feed_forward_norm = nn.RMSNorm(d, eps)
         self.gate_up = nn.Linear(d, 2 * shape.d_ff, bias=False)
         self.down = nn.Linear(shape.d_ff, d, bias=False)
 
@@ -114,7 +100,7 @@ class Body(nn.Module):
         self.dropout = dropout
         self.recompute = recompute  # each layer keeps only its input, and is computed again going backward
         self.layers = nn.ModuleList(Layer(shape, eps, attend, multiply, dropout) for _ in range(shape.layers))
-        self.norm = Norm(shape.d_model, eps)
+        self.norm = nn.RMSNorm(shape.d_model, eps)
 
     def forward(self, h: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         h = functional.dropout(h, self.dropout, self.training) if self.dropout else h
