@@ -19,6 +19,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -152,6 +153,8 @@ def shard(model: Any, world: World, dtype: str = "fp32") -> None:
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     half = torch.bfloat16 if dtype == "bf16" else None
+    if half:  # states stay in fp32, and the gains of norms travel in bf16: as is meant
+        warnings.filterwarnings("ignore", "Mismatch dtype between input and weight")
     policy = MixedPrecisionPolicy(half, torch.float32 if half else None, cast_forward_inputs=False)
     for layer in model.body.layers:
         fully_shard(layer, mesh=world.mesh, mp_policy=policy)
