@@ -277,13 +277,7 @@ class RecipeTransfer(NamedTuple):
         if learning_rate is None and batch_tokens is None and (recipe is None or not tuned):
             return None
         if recipe is None:
-            notes = getattr(known, "table_notes", ())  # of a fit: whether its runs had several
-            differ = [f": {note['text']}" for note in notes if note["code"] == "recipes_differ"]
-            raise InvalidInput(
-                f"cannot be compared: calibration {known.name} does not say the learning rate and batch of "
-                f"its runs{''.join(differ[:1])}.",
-                field="learning_rate" if learning_rate is not None else "batch_tokens",
-            )
+            raise _no_recipe(known, "batch_tokens" if learning_rate is None else "learning_rate")
         rate, batch, far = recipe.learning_rate, float(recipe.batch_tokens), uncertainty.FAR
         if learning_rate is not None:
             rate = number(learning_rate, "learning_rate", examples="3e-4")
@@ -356,6 +350,14 @@ class RecipeTransfer(NamedTuple):
             low=found.low,
             high=found.high,
         )
+
+
+def _no_recipe(known: Calibration, field: str) -> InvalidInput:
+    """That nothing can be carried over from a calibration; of a fit, whether its runs had several recipes."""
+    notes = getattr(known, "table_notes", ())
+    differ = [f": {note['text']}" for note in notes if note["code"] == "recipes_differ"]
+    lacking = f"calibration {known.name} does not say the learning rate and batch of its runs"
+    return InvalidInput(f"cannot be compared: {lacking}{''.join(differ[:1])}.", field=field)
 
 
 def tuned_elsewhere(known: Calibration, params: float, unique_tokens: float) -> float | None:

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import shutil
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -161,9 +162,11 @@ def check_output(path: str | None, *inputs: str | None) -> None:
 
 
 def print_note(text: str) -> None:
-    """A sentence on stderr, within the terminal's width."""
-    width = min(shutil.get_terminal_size().columns, 110)
-    click.echo(textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False), err=True)
+    """A sentence on stderr, within the terminal's width; an option stays with its value, to be pasted."""
+    width, together = min(shutil.get_terminal_size().columns, 110), "\u00a0"
+    text = re.sub(r"(--[a-z-]+) ", rf"\1{together}", text)
+    filled = textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+    click.echo(filled.replace(together, " "), err=True)
 
 
 def write_text(path: str, text: str) -> None:
