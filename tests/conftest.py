@@ -45,12 +45,12 @@ settings.load_profile("default")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """A process per core, and one more for the whole suite, because tests of sweeps wait for others half of
-    their time; at most four. Single tests, asked for by name, run without the start of any.
+    """A process per core, and two more for the whole suite, because tests of sweeps, clusters and pages wait
+    for others half of their time; at most four. Single tests, asked for by name, start none.
     """
     by_name = all("::" in argument for argument in config.args)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 0 if by_name else min(4, cores + (not config.option.markexpr))
+    return 0 if by_name else min(4, cores + 2 * (not config.option.markexpr))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:

@@ -252,6 +252,7 @@ def test_examples_in_python_run(
     small = {
         'suite="olmes19", limit=500': 'suite="mine", limit=500',
         "limit=500\n)": 'suite="mine", limit=500\n)',
+        'prior="none")': 'prior="none", bootstrap=50)',
     }
     for long, short in small.items():
         block = block.replace(long, short)

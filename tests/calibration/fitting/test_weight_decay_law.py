@@ -133,7 +133,8 @@ HOW = {"laws": ["additive_1p", "additive_4p"], "bootstrap": 20, "learning_rate":
 
 
 def test_auto_keeps_the_law_next_to_the_settings_and_plans_as_before() -> None:
-    without, auto = (fit(runs(), weight_decay_law=how, **HOW) for how in ("none", "auto"))
+    some = runs(decays=(0.1, 0.3, 1.0, 3.0))
+    without, auto = (fit(some, weight_decay_law=how, **HOW) for how in ("none", "auto"))
     assert auto.fitted_weight_decay_law["law"] in WEIGHT_DECAY_FORMS  # type: ignore[attr-defined]
     assert auto.weight_decay_law is None
     assert auto.settings == without.settings
