@@ -213,7 +213,7 @@ def _verdict(p: Plan, facts: Facts) -> str:
         said = f"{several}, with different seeds, and average their probabilities"
     said += "" if p.first_guess is None else f": a first guess, because {p.first_guess}"
     if facts.asked.limits.size is not None and has_few_tokens(p.params, p.ud):
-        said += f" {CONTINUED}"
+        said += " (of a model that is trained already no law here says anything)"
     said += "."
     if p.purchase is not None:
         bought = f"Buy {short(p.purchase.bought)} unique tokens ({dollars(p.purchase.usd)})."

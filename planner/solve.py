@@ -461,7 +461,7 @@ def _minimum_near(law: Law, ud: float, limits: Limits, near: Point) -> Point | N
         sizes, ud, epochs, FLOPS_PER_PARAM_TOKEN * ud * sizes * epochs, law.loss(sizes, ud, epochs)
     )
     low, high = limits.epochs_between(sizes * epochs)
-    allowed = (epochs >= low * (1 - 1e-9)) & (epochs <= high * (1 + 1e-9))
+    allowed = (epochs >= low * (1 - 1e-9)) & (epochs * (1 - 1e-9) <= high)
     limited = limits.max_params is not None and not (inside | ~allowed).all()
     places = np.flatnonzero(allowed & inside)
     if limited or not known:

@@ -62,7 +62,7 @@ def test_who_continues_the_pretraining_of_a_model() -> None:
     lines = printed("--ud", "50M", "--params", "8B", "--flops", "1e20")
     assert lines[0].startswith("Train 8B parameters for 1 epoch")
     assert "from scratch: a first guess" in lines[0]
-    assert "(continuing the training of a model? that is --finetune)." in " ".join(lines[:3])
+    assert "(of a model that is trained already no law here says anything)." in " ".join(lines[:3])
     assert any("not for fine-tuning or continued pretraining" in line for line in lines)
     refused = CliRunner().invoke(planner, ["plan", "--ud", "50M", "--flops", "1e20", "--finetune"])
     assert refused.exit_code == 2

@@ -192,6 +192,7 @@ def test_who_continues_a_training_is_told_where_to_look() -> None:
     assert refused.startswith("Error: compute is missing: give --flops")
     assert refused.endswith(f" {hint}.\n")
     assert hint not in asked("plan", "--ud", "50M", "--params", "400M").output
+    hint = "(of a model that is trained already no law here says anything)"
     assert hint in printed("--ud", "50M", "--params", "8B", "--flops", "1e20")
     assert hint not in printed("--ud", "250M", "--params", "556M", "--flops", "5e18")
 
