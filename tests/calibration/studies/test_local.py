@@ -45,7 +45,7 @@ def test_a_run_on_several_gpus_is_trained_by_torchrun_and_stops_with_a_checkpoin
     study: Path, tmp_path: Path
 ) -> None:
     """Two processes on cores here: what differs on GPUs is what they compute on."""
-    study.write_text(study.read_text().replace("epochs = [2, 4]", "epochs = [40]"))
+    study.write_text(study.read_text().replace("epochs = [2, 4]", "epochs = [16]"))
     plan = load(study)
     folder, run = begin(plan, tmp_path / "out"), plan.runs[0]
     tokens = prepare(plan.runs, folder)

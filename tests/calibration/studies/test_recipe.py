@@ -62,7 +62,9 @@ def _same(planned: RunConfig, study: Path) -> None:
 
 def test_a_run_of_a_plan_has_the_recipe_of_the_study(study: Path, tmp_path: Path) -> None:
     out, law = tmp_path / "out of mine", tmp_path / "law.json"
-    study.write_text(study.read_text().replace("compile =", f"{OTHERS}compile ="))
+    study.write_text(
+        study.read_text().replace("compile =", f"{OTHERS}compile =").replace("seeds = [0, 1]", "seeds = [0]")
+    )
     swept = run(study, out)
     assert swept.returncode == 0
     said = shlex.split(swept.stdout.partition("Next: planner ")[2])  # as it would be pasted
