@@ -427,6 +427,12 @@ def minima(law: Law, ud: float, limits: Limits) -> tuple[Point, ...]:
     curve, grids = compute_curve(law, ud, limits), 1 if limits.whole_epochs else 3  # neighbours are tried
     near = loss_minimising(law, ud, curve, limits, grids).single()
     first = _minimum_near(law, ud, limits, near)
+    (_, largest), (_, most) = limits.box
+    if first is None and limits.whole_epochs and np.isfinite(largest * most):
+        # Just before the most that the limits let be spent, where the curve ends before it rises.
+        end = FLOPS_PER_PARAM_TOKEN * ud * largest * most
+        loss = float(law.loss(largest, ud, most))
+        first = _minimum_near(law, ud, limits, Point(largest, ud, most, end, loss))
     if first is None:
         return ()
     later = np.flatnonzero(_valleys(curve.loss) & (curve.flops > near.flops * _LITTLE))

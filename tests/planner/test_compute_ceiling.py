@@ -83,3 +83,11 @@ def test_a_rise_over_half_a_percent_of_compute_is_none() -> None:
     """Between the best of two epochs and where one epoch of a larger model is better."""
     p = plan(5378753319.92, 4.486e21, weight_decay=0.1, max_params=62.63e9, extrapolate=True)
     assert (p.params, p.epochs) == (pytest.approx(62.63e9), 1)
+
+
+def test_a_minimum_just_before_the_most_that_limits_let_be_spent() -> None:
+    """Nobody tried more than 16 epochs, and the limits end at 17."""
+    limits = {"max_params": 531051658.9, "max_epochs": 17}
+    p = plan(170575419.6, 1.738e20, law="exponential_decay", weight_decay=0.1, **limits)
+    assert p.epochs == 16
+    assert brute_force.run(239).difference < brute_force.CLOSE
