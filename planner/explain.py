@@ -491,11 +491,11 @@ def _weight_decays(p: Plan, brief: bool = False) -> str:
     if p.weight_decay_probabilities is not None:
         chance = p.weight_decay_probabilities.get(f"{p.weight_decay:g}", chance)
     worse = rival.predicted_loss < p.loss
-    how, open_ = "expected to be better", ""
+    how, undecided = "expected to be better", ""
     if chance is not None:
         how = f"better with probability {1 - chance if worse else chance:.0%}"
-        open_ = "open: " if max(chance, 1 - chance) < _NAMED else ""
-    said = f"{open_}{p.weight_decay} {how} ({rival.weight_decay}: {rival.predicted_loss:.2f})"
+        undecided = "open: " if max(chance, 1 - chance) < _NAMED else ""
+    said = f"{undecided}{p.weight_decay} {how} ({rival.weight_decay}: {rival.predicted_loss:.2f})"
     if worse:
         why = "is surer" if _was_chosen(p) else "given"
         said = f"{p.weight_decay} {why}; {rival.weight_decay} {how} ({rival.predicted_loss:.2f})"
@@ -528,7 +528,9 @@ def _limited_by(p: Plan) -> str:
         what = "neither" if known else "not known so far from what was trained"
     said = ", ".join(f"{name} {signed(change, 2)}" for name, change in known.items())
     said = f"{what}: {said}" if known else what
-    said += f" ({_listed([*(changes.keys() - known.keys())])}: not known)" if len(known) == 1 else ""
+    if len(known) == 1:
+        (other,) = changes.keys() - known.keys()
+        said += f" ({other}: not known)"
     return f"{said}; overfitting costs {p.terms.overfitting:.2f}"
 
 
